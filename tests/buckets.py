@@ -37,7 +37,7 @@ from obstore.store import S3Store
 
 from tests.ports import free_ports
 
-FOLDER = "TURNKEEP_TEST_BUCKETS"
+FOLDER = "TESTED_BUCKETS"
 BUCKET = "turnkeep-tests"
 REGION = "us-east-1"
 START_SECONDS = 60

@@ -36,7 +36,7 @@ import asyncpg
 import psutil
 import pytest
 
-SHARED_FOLDER = "TURNKEEP_TEST_POSTGRES"
+SHARED_FOLDER = "TESTED_POSTGRES"
 SUPERUSER = "postgres"
 
 StopMode = Literal["fast", "immediate"]

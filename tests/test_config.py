@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from turnkeep.config import VARIABLES, Settings, Variable, mask_url, read_settings
+from turnkeep.config import VARIABLES, ConfigFile, Settings, Variable, find_config_file, mask_url, read_settings
 from turnkeep.errors import InvalidRequest
+from turnkeep.sandbox.settings import read_runner_settings
 from turnkeep.secret_files import SECRET_KEYS, secret_keys, signing_secrets
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
@@ -96,6 +97,88 @@ class TestReading:
         assert Settings(host=host, public_url="https://chat.example").address(port) == "https://chat.example"
 
 
+class TestAFile:
+    def file(self, folder: Path, text: str) -> ConfigFile:
+        (folder / "turnkeep.toml").write_text(text, encoding="utf-8")
+        found = find_config_file({}, str(folder / "turnkeep.toml"))
+        assert found is not None
+        return found
+
+    def test_is_overridden_by_the_environment_and_that_by_a_flag(self, tmp_path: Path) -> None:
+        file = self.file(tmp_path, 'port = 1\nhost = "::1"\nmodel = "openai/gpt-5"\n')
+        environ = {"TURNKEEP_PORT": "2", "TURNKEEP_HOST": "0.0.0.0", "TURNKEEP_MODEL": ""}
+        settings = read_settings(environ, {"port": "3"}, file)
+        assert (settings.port, settings.host, settings.model, settings.lease_seconds) == (
+            3,
+            "0.0.0.0",
+            "openai/gpt-5",
+            10,
+        )
+
+    def test_has_numbers_lists_switches_and_a_table_for_the_runner(self, tmp_path: Path) -> None:
+        text = """
+            lease_seconds = 2.5
+            allow_private_addresses = true
+            database_prepared_statements = false
+            allowed_origins = ["https://a.example", "https://b.example"]
+            [sandbox]
+            turns = 3
+            driver = "docker"
+        """
+        file = self.file(tmp_path, text)
+        settings, runner = read_settings({}, file=file), read_runner_settings({}, file=file)
+        assert (settings.lease_seconds, settings.allow_private_addresses) == (2.5, True)
+        assert settings.database_prepared_statements is False
+        assert settings.allowed_origins == ("https://a.example", "https://b.example")
+        assert (runner.turns, runner.driver) == (3, "docker")
+
+    @pytest.mark.parametrize(
+        "text, words",
+        [
+            ("prot = 1", "`prot` in .*turnkeep.toml is no setting. Did you mean port?"),
+            ("[sandbox]\ntruns = 1", r"`truns` of \[sandbox\] in .* is no setting. Did you mean turns?"),
+            ("[server]\nport = 1", "`server` in .* is no setting"),
+            ("sandbox = 1", "must be a table"),
+            ("port = 'eighty'", "`port` in .*turnkeep.toml must be a whole number"),
+            ("port = [1]", "`port` in .* must be a text, a number"),
+            ("port = ", "cannot be read"),
+        ],
+    )
+    def test_that_is_wrong_is_refused_with_its_name(self, tmp_path: Path, text: str, words: str) -> None:
+        with pytest.raises(InvalidRequest, match=words):
+            read_settings({}, file=self.file(tmp_path, text))
+
+    def test_is_found_by_name_by_variable_and_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        assert find_config_file({}) is None
+        for name in ("turnkeep.toml", "other.toml"):
+            (tmp_path / name).write_text("port = 1")
+        assert [find_config_file(environ) for environ in ({}, {"TURNKEEP_CONFIG": "other.toml"})] == [
+            ConfigFile(path=Path(name), values={"TURNKEEP_PORT": "1"}) for name in ("turnkeep.toml", "other.toml")
+        ]
+        with pytest.raises(InvalidRequest, match=r"There is no file missing\.toml"):
+            find_config_file({}, "missing.toml")
+
+
+class TestUnknownNames:
+    @pytest.mark.parametrize(
+        "name, suggestion",
+        [
+            ("TURNKEEP_LEASE_SECOND", " Did you mean TURNKEEP_LEASE_SECONDS?"),
+            ("TURNKEEP_SANDBOX_TURN", " Did you mean TURNKEEP_SANDBOX_TURNS?"),
+            ("TURNKEEP_QQQ", ""),
+        ],
+    )
+    def test_are_refused_with_a_suggestion(self, name: str, suggestion: str) -> None:
+        for read in (read_settings, read_runner_settings):
+            with pytest.raises(InvalidRequest, match=re.escape(f"{name} is no setting.{suggestion} Unset it.")):
+                read({name: "1"})
+
+    def test_do_not_count_if_they_are_empty_or_of_a_client(self) -> None:
+        environ = {"TURNKEEP_QQQ": " ", "TURNKEEP_URL": "http://x", "TURNKEEP_KEY": "k", "TURNKEEP_SANDBOX_TURNS": "3"}
+        assert read_settings(environ) == Settings()
+
+
 class TestRefusing:
     @pytest.mark.parametrize(
         "name, text",
@@ -177,12 +260,9 @@ class TestTheReference:
     def test_it_has_every_setting_with_its_default_and_flag(self, variable: Variable) -> None:
         row = re.search(rf"^\| `{variable.name}` \|.*$", REFERENCE.read_text(encoding="utf-8"), re.MULTILINE)
         assert row is not None, f"{variable.name} is not in {REFERENCE.name}"
-        value = getattr(Settings(), variable.field)
-        shown = (
-            variable.default if variable.default is not None else f"{value:g}" if isinstance(value, float) else value
-        )
-        assert str(shown) in row[0].replace("`", ""), f"{variable.name}: {shown} is not in {row[0]}"
+        shown = variable.shown_default
+        assert shown in row[0].replace("`", ""), f"{variable.name}: {shown} is not in {row[0]}"
 
     def test_it_names_no_setting_that_does_not_exist(self) -> None:
         named = set(re.findall(r"`(TURNKEEP_[A-Z_]+)`", REFERENCE.read_text(encoding="utf-8")))
-        assert named <= {variable.name for variable in VARIABLES}
+        assert named <= {variable.name for variable in VARIABLES} | {"TURNKEEP_CONFIG"}

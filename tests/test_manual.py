@@ -1,6 +1,9 @@
 """Programs that the manual shows, run as they stand."""
 
+import csv
+import io
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -91,6 +94,91 @@ def running(folder: Path, text: str) -> Iterator[str]:
             process.terminate()
             process.wait(SECONDS)
     assert process.returncode == 0, (folder / "log").read_text()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which a server runs."""
+    folder = tmp_path_factory.mktemp("manual")
+    with serving(folder, environment(), "--sandbox-url", "off"):
+        yield folder
+
+
+def printed(folder: Path, text: str, *arguments: str) -> str:
+    """What a program prints that is run in this folder."""
+    run = [sys.executable, "-W", "error", "-c", text, *arguments]
+    done = subprocess.run(
+        run, cwd=folder, env=environment(), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class TestBills:
+    def test_have_a_line_for_each_user(self, served: Path) -> None:
+        with Turnkeep(data_dir=served / ".turnkeep") as turnkeep:
+            turnkeep.as_user("ann").ask("Hello?")
+            turnkeep.as_user("ann").ask("Again?")
+            turnkeep.as_user("bob").ask("Hello?")
+        bill = list(csv.DictReader(io.StringIO(printed(served, program("howto/bill-your-users.md", "csv.writer")))))
+        assert {line["user"]: line["messages"] for line in bill} == {"ann": "2", "bob": "1"}
+        assert all(int(line["input_tokens"]) > 0 for line in bill)
+        quiet = printed(served, program("howto/bill-your-users.md", "csv.writer"), "2020-01")
+        assert "ann,,0,0,0,0.00" in quiet
+
+
+class TestImportingAHistory:
+    def test_gives_each_user_their_conversations(self, served: Path) -> None:
+        product = sqlite3.connect(served / "product.db")
+        product.executescript(
+            """
+            CREATE TABLE threads (id INTEGER PRIMARY KEY, user TEXT, title TEXT);
+            CREATE TABLE messages (id INTEGER PRIMARY KEY, thread INTEGER, role TEXT, text TEXT, sent_at INTEGER);
+            INSERT INTO threads VALUES (1, 'kim', 'Hours'), (2, 'lee', 'Prices');
+            INSERT INTO messages (thread, role, text, sent_at) VALUES
+                (1, 'user', 'When are you open?', 1700000000000), (1, 'assistant', 'From 9 to 17.', 1700000001000),
+                (2, 'user', 'How much?', 1700000002000), (2, 'assistant', ' ', 1700000003000);
+            """
+        )
+        product.commit()
+        product.close()
+        said = printed(served, program("howto/import-your-history.md", "product.db"))
+        assert "2 of 2 conversations are imported." in said
+        made = msgspec.json.decode((served / "imported.json").read_bytes())
+        with Turnkeep(data_dir=served / ".turnkeep") as turnkeep:
+            kim = turnkeep.as_user("kim")
+            assert [one.id for one in kim.conversations.list()] == [made["1"]]
+            messages = list(kim.conversations.messages(made["1"]))
+            assert [message.text for message in messages] == ["When are you open?", "From 9 to 17."]
+            assert messages[0].created_at == 1_700_000_000_000
+            assert kim.ask("And on Sundays?", conversation_id=made["1"]).conversation_id == made["1"]
+
+
+class TestTheClientsPage:
+    def test_asks(self, served: Path) -> None:
+        assert "Hello" in printed(served, program("reference/client.md", "turnkeep.ask("))
+
+    def test_shows_words(self, served: Path) -> None:
+        assert "demo model" in printed(served, program("reference/client.md", "Restarted"))
+
+
+class TestTestingYourApplication:
+    def test_works_as_it_is_shown(self, tmp_path: Path) -> None:
+        page = "howto/test-your-app.md"
+        (tmp_path / "conftest.py").write_text(program(page, "import turnkeep_server"))
+        (tmp_path / "test_shop.py").write_text(program(page, "test_the_shop_answers"))
+        (tmp_path / "test_tool.py").write_text(program(page, "test_the_tool_is_called"))
+        own = {name: value for name, value in environment().items() if not name.startswith("PYTEST")}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+            cwd=tmp_path,
+            env=own,
+            capture_output=True,
+            text=True,
+            timeout=2 * SECONDS,
+            check=False,
+        )
+        assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 class TestAProviderOfYourOwn:

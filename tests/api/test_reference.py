@@ -11,7 +11,7 @@ from tests.api.test_access_matrix import ENDPOINTS
 from tests.api.test_errors import every_error
 from turnkeep.api.http.problem_details import status_of
 from turnkeep.http_server.uvicorn_server import RequestLimits
-from turnkeep_client.wire.events import Preview, TurnEvent
+from turnkeep_client.wire.events import Delta, TurnEvent
 
 MANUAL = Path(__file__).parents[2] / "docs"
 PAGES = MANUAL / "reference"
@@ -61,7 +61,7 @@ def test_every_event_is_on_the_page_with_its_fields() -> None:
         for name, fields in re.findall(r"^\| `(\w+)` \| ([^|]*) \|", section, re.MULTILINE)
     }
     events = {str(event.__struct_config__.tag): set(event.__struct_encode_fields__) for event in get_args(TurnEvent)}
-    assert rows == events | {"delta": set(Preview.__struct_encode_fields__)}
+    assert rows == events | {"delta": set(Delta.__struct_encode_fields__)}
 
 
 async def test_every_metric_is_in_the_manual_with_its_labels(server: ApiServer, user: Client) -> None:

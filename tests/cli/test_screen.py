@@ -7,8 +7,7 @@ import pytest
 from turnkeep.cli.screen import LiveView, Screen, finished_until
 from turnkeep_client.stream import TurnView
 from turnkeep_client.wire.blocks import TextPart, Usage
-from turnkeep_client.wire.events import Preview as Delta
-from turnkeep_client.wire.events import Reset, Result, Step, ToolCalls
+from turnkeep_client.wire.events import Delta, Reset, Result, Step, ToolCalls
 
 
 class TestFinalText:
@@ -68,6 +67,17 @@ class TestTheLiveView:
         )
         assert printed.index("Old.") < printed.index("the model starts again") < printed.index("New.")
         assert printed.count("New.") == 1
+
+    def test_prints_nothing_twice_that_the_model_says_again(self) -> None:
+        again = [Delta(iteration=0, kind="text", text=word) for word in ("Old", ".\n", "\nMore", " and more.\n\n")]
+        printed = self.paint(
+            Delta(iteration=0, kind="text", text="Old.\n\nMore"),
+            Reset(attempt=2, reason="lost"),
+            *again,
+            result("Old.\n\nMore and more.\n\nEnd."),
+        )
+        assert [printed.count(word) for word in ("Old.", "More and more.", "End.")] == [1, 1, 1]
+        assert "starts again" not in printed
 
     def test_does_not_note_a_reset_of_text_that_was_not_printed(self) -> None:
         printed = self.paint(

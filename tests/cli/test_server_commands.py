@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Shell
+from tests.cli.test_reference import ALL
 from tests.client.site import rounds_of
+from tests.server_process import SECONDS, environment
 from turnkeep.client import Turnkeep
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script
@@ -259,7 +263,7 @@ class TestSkills:
 class TestTheAccount:
     def test_models_and_usage(self, shell: Shell) -> None:
         assert shell.ok("models").splitlines() == ["demo", "scripted"]
-        assert {model["id"] for model in shell.json("models")} == {"demo", "scripted"}
+        assert {model["id"] for model in shell.lines("models")} == {"demo", "scripted"}
         shell.json("chat", "Hello?", "--user", "zoe")
         assert shell.json("usage", "--user", "zoe")["messages"] == 1
         assert "no limit" in shell.ok("usage")
@@ -267,7 +271,7 @@ class TestTheAccount:
         assert refused.returncode == 2
 
     def test_tools(self, shell: Shell) -> None:
-        names = {tool["name"] for tool in shell.json("tools")}
+        names = {tool["name"] for tool in shell.lines("tools")}
         assert names
         assert all(name in shell.ok("tools") for name in names)
 
@@ -280,6 +284,32 @@ class TestTheAccount:
         assert (guest["name"], guest["role"]) == ("A guest", "admin")
         made = shell.json("users", "invite", "guest@example.com")
         assert made["user"] == {"id": guest["id"], "external_id": "guest@example.com", "name": "A guest"}
+
+    def test_workspaces_from_making_to_deleting(self, shell: Shell) -> None:
+        made = shell.json("workspaces", "create", "Team", "--monthly-message-limit", "7", "--model", "demo")
+        assert (made["monthly_message_limit"], made["model"]) == (7, "demo")
+        assert made["id"] in {one["id"] for one in shell.lines("workspaces", "list")}
+        assert "Team" in shell.ok("workspaces", "list")
+        changed = shell.json(
+            *("workspaces", "update", made["id"], "--name", "Crew", "--model", "none"),
+            *("--monthly-message-limit", "none", "--user-monthly-message-limit", "3"),
+        )
+        assert (changed["name"], changed["model"]) == ("Crew", None)
+        assert (changed["monthly_message_limit"], changed["user_monthly_message_limit"]) == (None, 3)
+        assert "Crew" in shell.ok("workspaces", "show", made["id"])
+        assert shell.json("workspaces", "delete", made["id"])["deleted"]
+        refused = shell.here("workspaces", "update", made["id"])
+        assert (refused.returncode, "Say what to change" in refused.stderr) == (2, True)
+
+    def test_a_token_is_for_one_user_within_its_scopes(self, shell: Shell) -> None:
+        made = shell.json("tokens", "create", "lee@example.com", "--ttl-seconds", "60", "--feature", "files")
+        assert made["user"]["external_id"] == "lee@example.com"
+        as_lee = ("--url", shell.site.url, "--key", made["token"])
+        shell.json("chat", "Hello?", *as_lee)
+        assert len(shell.lines("conversations", "list", *as_lee)) == 1
+        refused = shell.here("pages", "list", *as_lee)
+        assert (refused.returncode, "knowledge" in refused.stderr) == (1, True)
+        assert made["token"][:4] in shell.ok("tokens", "create", "lee@example.com")
 
     def test_users_from_the_first_message_to_the_last(self, shell: Shell) -> None:
         shell.ok("chat", "--user", "kim@example.com", "--model", "demo", "Hello")
@@ -312,6 +342,87 @@ class TestTheAccount:
         assert done.returncode != 0
         assert words in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+class TestFiles:
+    def test_from_sending_to_deleting(self, shell: Shell, tmp_path: Path) -> None:
+        talk = shell.json("chat", "Hello?")["conversation_id"]
+        (tmp_path / "list.txt").write_text("buy milk")
+        (tmp_path / "more.txt").write_text("and bread")
+        sent = shell.lines("files", "upload", tmp_path / "list.txt", tmp_path / "more.txt", "-c", talk)
+        assert [file["name"] for file in sent] == ["list.txt", "more.txt"]
+        assert [file["id"] for file in shell.lines("files", "list", "-c", talk)] == [file["id"] for file in sent]
+        assert "list.txt" in shell.ok("files", "list", "-c", talk)
+        assert shell.ok("files", "text", sent[0]["id"]) == "buy milk\n"
+        shell.ok("files", "download", sent[0]["id"], tmp_path / "copy.txt")
+        assert (tmp_path / "copy.txt").read_text() == "buy milk"
+        saved = shell.json("files", "save", sent[0]["id"])
+        assert saved["id"] in {file["id"] for file in shell.lines("files", "list")}
+        assert shell.json("files", "delete", saved["id"])["deleted"]
+        assert shell.here("files", "text", saved["id"]).returncode == 1
+
+
+LISTS = [
+    ("conversations", "list"),
+    ("agents", "list"),
+    ("pages", "list"),
+    ("tables", "list"),
+    ("models",),
+    ("tools",),
+    ("users", "list"),
+    ("files", "list"),
+    ("workspaces", "list"),
+    ("orgs", "list"),
+    ("keys", "list"),
+]
+
+
+class TestForScripts:
+    @pytest.mark.parametrize("command", LISTS, ids=" ".join)
+    def test_a_list_is_one_document_per_line(self, shell: Shell, command: tuple[str, ...]) -> None:
+        shell.json("chat", "Hello?", "--user", "zoe")
+        assert all(isinstance(document, dict) for document in shell.lines(*command))
+
+    def test_every_list_is_tried_here(self) -> None:
+        lists = {name for name, command in ALL.items() if name.endswith(" list") or name in {"models", "tools"}}
+        assert lists == {" ".join(command) for command in LISTS}
+
+
+class TestProgress:
+    def test_is_drawn_on_a_terminal_and_leaves_the_result_alone(self, shell: Shell, tmp_path: Path) -> None:
+        (tmp_path / "big.bin.txt").write_text("x" * 3_000_000)
+        shell.json("chat", "Hello?")
+        for arguments, doing in (
+            (("files", "upload", tmp_path / "big.bin.txt"), "big.bin.txt"),
+            (("chat", "Hello?", "--attach", tmp_path / "big.bin.txt", "--json"), "big.bin.txt"),
+            (("export", "--all", "-o", tmp_path / "all.jsonl"), "exporting"),
+            (("import", tmp_path / "all.jsonl"), "importing"),
+        ):
+            with shell.terminal(*arguments) as terminal:
+                terminal.expect(doing)
+                assert terminal.leave() == 0
+                assert "100%" in terminal.text
+
+    def test_is_silent_in_a_pipe(self, shell: Shell, tmp_path: Path) -> None:
+        (tmp_path / "list.txt").write_text("buy milk")
+        done = shell.run("files", "upload", tmp_path / "list.txt")
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_nothing_that_is_slow_is_loaded_for_a_script(self, shell: Shell) -> None:
+        """Rich draws for people. httpx would load it too, for a command line of its own."""
+        program = "import sys; from turnkeep.cli.main import main\ntry: main()\nfinally: print(sorted(sys.modules))"
+        done = subprocess.run(
+            [sys.executable, "-c", program, "models"],
+            env=environment(shell.folder),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=True,
+        )
+        loaded = done.stdout.splitlines()[-1]
+        assert "'httpx'" in loaded
+        for slow in ("rich", "pygments", "turnkeep.runtime", "turnkeep.store", "aiohttp", "starlette"):
+            assert f"'{slow}'" not in loaded, slow
 
 
 def essence(messages: list[dict[str, Any]]) -> list[Any]:

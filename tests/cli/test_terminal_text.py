@@ -18,9 +18,10 @@ from turnkeep.cli.screen import LiveView, Screen, markdown
 from turnkeep.ids import ConversationId, FileId, MessageId
 from turnkeep.providers.ports import ModelRequest, ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Script
+from turnkeep_client import wire
 from turnkeep_client.stream import TurnView
 from turnkeep_client.wire.blocks import TextPart, Usage
-from turnkeep_client.wire.events import Files, Preview, Result, Step, ToolCalls, TurnEvent, WrittenFile
+from turnkeep_client.wire.events import Delta, Files, Result, Step, ToolCalls, TurnEvent
 
 EVIL = "\x1b]0;pwn\x07\x1b[31m\x9b31m\u202e"
 HARMLESS = "]0;pwn[31m31m"
@@ -98,8 +99,8 @@ class TestTheScreen:
 class TestAnAnswerAsItIsDrawn:
     def test_is_clean_even_where_a_sequence_comes_in_pieces(self) -> None:
         said = f"One{EVIL}\n\nTwo{EVIL}\n\nThree &#x202e;"
-        events: list[TurnEvent | Preview] = [
-            *(Preview(iteration=0, kind="text", text=character) for character in said),
+        events: list[TurnEvent | Delta] = [
+            *(Delta(iteration=0, kind="text", text=character) for character in said),
             ToolCalls(iteration=0, text=said, calls=()),
             Step(id="a", name=f"look\n{EVIL}", status="running", args={f"x{EVIL}": EVIL}),
             Step(id="a", name=f"look\n{EVIL}", status="failed", error=f"no{EVIL}"),
@@ -119,8 +120,8 @@ class TestAnAnswerAsItIsDrawn:
         assert f"f {HARMLESS}.txt" in drawn
 
 
-def a_file(name: str) -> WrittenFile:
-    return WrittenFile(
+def a_file(name: str) -> wire.File:
+    return wire.File(
         id=FileId("file_1"),
         name=name,
         mime_type="text/plain",
@@ -191,6 +192,19 @@ class House:
         self._shell.json("chat", "Hello?", "--user", "ann@example.com")
         return str(self._shell.json("users", "update", "ann@example.com", "--name", self.name())["id"])
 
+    def plain_file(self) -> Path:
+        """A file that is as evil as the server accepts: neither its name nor its text may have control characters."""
+        path = self.folder / "plain.txt"
+        path.write_text("Text\u202e\u2066")
+        return path
+
+    def upload(self) -> str:
+        path = self.plain_file()
+        return str(self._shell.json("files", "upload", path, "-c", self.talk)["id"])
+
+    def workspace(self) -> str:
+        return str(self._shell.json("workspaces", "create", self.name())["id"])
+
     def transcript(self) -> Path:
         audio = {"role": "user", "content": [{"type": f"audio{EVIL}"}]}
         return self.file([{"role": "user", "content": f"Hi{EVIL}"}, audio], "json")
@@ -237,6 +251,15 @@ WORKING: dict[str, Use] = {
     "users show": lambda house: ("users", "show", house.user()),
     "users update": lambda house: ("users", "update", house.user(), "--name", house.name()),
     "users invite": lambda house: ("users", "invite", "guest", "--name", house.name()),
+    "files list": lambda house: ("files", "list", "-c", house.talk),
+    "files upload": lambda house: ("files", "upload", house.plain_file(), "-c", house.talk),
+    "files download": lambda house: ("files", "download", house.upload(), house.folder / f"{house.name()}.txt"),
+    "files save": lambda house: ("files", "save", house.upload()),
+    "workspaces list": lambda house: ("workspaces", "list"),
+    "workspaces show": lambda house: ("workspaces", "show", house.workspace()),
+    "workspaces create": lambda house: ("workspaces", "create", house.name()),
+    "workspaces update": lambda house: ("workspaces", "update", house.workspace(), "--name", house.name()),
+    "tokens create": lambda house: ("tokens", "create", f"user{HARMLESS}"),
     "doctor": lambda house: ("doctor", house.transcript()),
     "orgs create": lambda house: ("orgs", "create", house.name()),
     "orgs list": lambda house: ("orgs", "list"),
@@ -257,6 +280,11 @@ REFUSED: dict[str, Use] = {
     "tools": lambda house: ("tools", "--url", "http://127.0.0.1:9/\x9b31m\u202e", "--key", "k"),
     "users show": lambda house: ("users", "show", f"nobody{EVIL}"),
     "users update": lambda house: ("users", "update", house.user(), "--monthly-token-limit", EVIL),
+    "files upload": lambda house: ("files", "upload", house.folder / f"missing{EVIL}"),
+    "files text": lambda house: ("files", "text", f"file_{EVIL}"),
+    "files delete": lambda house: ("files", "delete", f"file_{EVIL}"),
+    "workspaces update": lambda house: ("workspaces", "update", "ws_1", "--monthly-message-limit", EVIL),
+    "workspaces delete": lambda house: ("workspaces", "delete", f"ws_{EVIL}"),
     "pages show": lambda house: ("pages", "show", EVIL),
     "tables export": lambda house: ("tables", "export", house.table(), house.folder / EVIL / "out.csv"),
     "import": lambda house: ("import", house.folder / f"missing{EVIL}"),

@@ -9,7 +9,7 @@ from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import IfBusy, TurnStatus
 
-ORDERS = "TURNKEEP_FAULT_ORDERS"
+ORDERS = "FAULT_ORDERS"
 """The variable that holds a worker's orders."""
 
 

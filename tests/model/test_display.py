@@ -4,9 +4,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET
 
 from turnkeep.ids import CallId, FileId, MessageId, new_conversation_id, new_message_id, new_turn_id
+from turnkeep_client import wire
 from turnkeep_client.wire.blocks import (
     Block,
     FilePart,
@@ -33,7 +33,6 @@ from turnkeep_client.wire.events import (
     ToolCalls,
     TurnBegan,
     TurnEvent,
-    WrittenFile,
 )
 
 HERE = Source(title="Here", snippet="a place")
@@ -54,7 +53,7 @@ def step(id_: str, status: Any, **fields: Any) -> Step:
     return Step(id=id_, name="weather", status=status, **fields)
 
 
-def iteration(text: str, reasoning: Any = UNSET) -> ToolCalls:
+def iteration(text: str, reasoning: Any = None) -> ToolCalls:
     return ToolCalls(iteration=1, text=text, calls=(), reasoning=reasoning)
 
 
@@ -94,7 +93,7 @@ class TestFolding:
         assert fold([Sources(sources=(THERE,)), Sources(sources=(HERE, THERE))]).sources == (THERE, HERE)
 
     def test_files_are_shown_where_they_were_written(self) -> None:
-        written = WrittenFile(
+        written = wire.File(
             id=FileId("file_1"),
             conversation_id=None,
             message_id=None,

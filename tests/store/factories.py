@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from msgspec import UNSET, Struct, structs
+from msgspec import Struct, structs
 
 from tests.store.databases import Contents, Database
 from turnkeep.ids import (
@@ -235,7 +235,7 @@ def _ended(
     final = None if partial is None else final_row(held, sequence, partial, usage=usage)
     return Settlement(
         status=status,
-        terminal=Failure(code=code, message=message, message_id=UNSET if final is None else final.id),
+        terminal=Failure(code=code, message=message, message_id=None if final is None else final.id),
         usage=usage,
         final=final,
         error=TurnError(code=code, message=message),

@@ -7,7 +7,6 @@ from contextlib import aclosing
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from turnkeep.errors import Unavailable
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId, new_turn_id
@@ -146,7 +145,7 @@ class Worker:
             calls=tuple(
                 ToolCall(id=CallId(f"call_{self.seq}_{n}"), name="weather", args={"n": n}) for n in range(calls)
             ),
-            reasoning=self._said["reasoning"] or UNSET,
+            reasoning=self._said["reasoning"] or None,
         )
         self._iteration += 1
         self._finish()

@@ -31,7 +31,7 @@ _NAMED: dict[str, dict[str, Any]] = {
 """What a path names otherwise than by an id."""
 _STREAM_EVENTS: dict[str, type] = {
     "turn": events.TurnBegan,
-    "delta": events.Preview,
+    "delta": events.Delta,
     "tool_calls": events.ToolCalls,
     "step": events.Step,
     "sources": events.Sources,
@@ -150,13 +150,24 @@ def _structs(types: Iterable[Any]) -> dict[str, type[msgspec.Struct]]:
 def _always_there(schema: dict[str, Any], struct: type[msgspec.Struct]) -> dict[str, Any]:
     """A response names every field that the server always writes as required, also one with a default."""
     config = struct.__struct_config__
-    if config.forbid_unknown_fields or config.omit_defaults:
+    if config.forbid_unknown_fields:
         return schema
+    if config.omit_defaults:
+        return schema | {"properties": {name: _said(each) for name, each in schema["properties"].items()}}
     properties = {
         name: {key: each[key] for key in each if key != "default"} for name, each in schema["properties"].items()
     }
     always = [name for name, each in schema["properties"].items() if "default" in each]
     return schema | {"properties": properties, "required": [*schema.get("required", []), *always]}
+
+
+def _said(schema: dict[str, Any]) -> dict[str, Any]:
+    """A field that is None by default is left out, so where it is there, it is not null."""
+    if schema.get("default", ...) is not None or "anyOf" not in schema:
+        return schema
+    kinds = [kind for kind in schema["anyOf"] if kind != {"type": "null"}]
+    rest = {name: value for name, value in schema.items() if name != "anyOf"}
+    return rest | (kinds[0] if len(kinds) == 1 else {"anyOf": kinds})
 
 
 def _tidy(schema: dict[str, Any]) -> dict[str, Any]:
@@ -523,6 +534,7 @@ RESPONSES: dict[str, Any] = {
         limits=wire.SandboxLimits(context_chars=400_000, turn_seconds=600.0),
     ),
     "SandboxEnvironment": wire.SandboxEnvironment(variables={"REGION": "eu"}, setup_script=None),
+    "StreamUrl": _made(wire.StreamUrl, url=f"https://chat.example.com/v1/turns/{TURN}/stream?signature=…"),
     "Table": _table,
     "PageSession": _made(
         wire.PageSession,
@@ -582,6 +594,7 @@ REQUESTS: dict[str, Any] = {
     "NewInvite": {"user": "ada@example.com", "name": "Ada", "role": "member"},
     "NewKey": {"name": "shop backend", "requests_per_minute": 600},
     "NewOrg": {"name": "Example Ltd"},
+    "NewStreamUrl": {"ttl_seconds": 300},
     "NewPage": {"title": "Handbook", "content": _text},
     "NewRows": {"rows": [{"Item": "Tea", "Price": 2.5}]},
     "NewRun": {"prompt": "Draw a bar chart of the sales.", "attachment_ids": [FILE]},

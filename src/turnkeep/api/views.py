@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from turnkeep.api.http.requests import shared_fields
 from turnkeep.api.http.responses import events_url
@@ -44,7 +44,7 @@ def message_of(message: PublicMessage) -> wire.Message:
         wire.Message,
         message,
         error=None if message.error is None else _view(wire.TurnFailure, message.error),
-        finish=message.finish or UNSET,
+        finish=message.finish,
     )
 
 
@@ -53,17 +53,18 @@ def conversation_of(
     users: UserRefs,
     *,
     queue: Sequence[PublicMessage] | None = None,
-    snippet: str | UnsetType | None = UNSET,
+    shape: type[wire.Conversation] = wire.Conversation,
+    **more: Any,
 ) -> wire.Conversation:
     """The conversation. Without `queue` (in lists) the answer does not speak of queued turns at all."""
     running = stored.running_turn_id
     return _view(
-        wire.Conversation,
+        shape,
         stored,
         user=users.get(stored.user_id),
         running_turn=None if running is None else wire.RunningTurn(id=running, events_url=events_url(running)),
         queued_turns=() if queue is None else [_queued(message) for message in queue],
-        snippet=snippet,
+        **more,
     )
 
 
@@ -72,7 +73,10 @@ def _queued(message: PublicMessage) -> wire.QueuedTurn:
 
 
 def hit_of(hit: Hit, users: UserRefs, *, is_search: bool) -> wire.Conversation:
-    return conversation_of(hit.conversation, users, snippet=hit.snippet if is_search else UNSET)
+    """A conversation of a list; that of a search has a snippet, or null if no message has all the words."""
+    if not is_search:
+        return conversation_of(hit.conversation, users)
+    return conversation_of(hit.conversation, users, shape=wire.FoundConversation, snippet=hit.snippet)
 
 
 def row_of(row: Message, user: UserRef | None) -> wire.TraceRow:
@@ -80,7 +84,7 @@ def row_of(row: Message, user: UserRef | None) -> wire.TraceRow:
     return _view(wire.TraceRow, row, user=user, content=row.display)
 
 
-def key_of(key: ApiKey, *, secret: str | UnsetType = UNSET) -> wire.Key:
+def key_of(key: ApiKey, *, secret: str | None = None) -> wire.Key:
     return _view(wire.Key, key, key=secret, scopes=scopes_of(key.scopes))
 
 
@@ -104,7 +108,7 @@ def workspace_of(stored: Workspace) -> wire.Workspace:
     return _view(wire.Workspace, stored)
 
 
-def org_of(org: Org, *, secret: str | UnsetType = UNSET) -> wire.Org:
+def org_of(org: Org, *, secret: str | None = None) -> wire.Org:
     return _view(wire.Org, org, key=secret)
 
 
@@ -118,7 +122,7 @@ def agent_for(principal: Principal, agent: StoredAgent) -> wire.Agent:
     return agent_of(agent)
 
 
-def agent_of(agent: StoredAgent, *, warnings: Sequence[str] = (), tool_secret: str | UnsetType = UNSET) -> wire.Agent:
+def agent_of(agent: StoredAgent, *, warnings: Sequence[str] = (), tool_secret: str | None = None) -> wire.Agent:
     spec = masked(agent.spec)
     return _view(
         wire.Agent,

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from turnkeep.cli.output import print_json, print_table, say
+from turnkeep.cli.output import print_json, print_lines, print_table, say
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 
 
@@ -22,12 +22,12 @@ def models(
     - `turnkeep chat --model "$(turnkeep models | head -1)" "Hello"`
     """
     with server.connected() as turnkeep:
-        found = list(turnkeep.models.list())
-    if as_json:
-        print_json(found)
-        return
-    for model in found:
-        say(model.id)
+        found = turnkeep.models.list()
+        if as_json:
+            print_lines(found)
+            return
+        for model in found:
+            say(model.id)
 
 
 @asks_a_server
@@ -37,16 +37,18 @@ def tools(
 ) -> None:
     """List the tools that agents can name: those of the server, and those of its operator.
 
-    **Example**
+    **Examples**
 
     - `turnkeep tools`
+
+    - `turnkeep tools --json | jq -r .name`
     """
     with server.connected() as turnkeep:
-        found = list(turnkeep.tools.list())
-    if as_json:
-        print_json(found)
-        return
-    rows = [(tool.name, tool.description.partition("\n")[0]) for tool in found]
+        found = turnkeep.tools.list()
+        if as_json:
+            print_lines(found)
+            return
+        rows = [(tool.name, tool.description.partition("\n")[0]) for tool in found]
     print_table(("name", "description"), rows, nothing="There are no tools.")
 
 

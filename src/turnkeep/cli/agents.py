@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from turnkeep.cli.file_io import read_text
+from turnkeep.cli.file_io import download_file, read_text, upload_file
 from turnkeep.cli.lookup import find_agent
 from turnkeep.cli.output import moment, print_json, print_lines, print_table, print_text, remark, say
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
@@ -237,7 +237,7 @@ def run(
         prompt = typer.get_text_stream("stdin").read()
     with server.connected() as turnkeep:
         found = find_agent(turnkeep, agent)
-        file_ids = tuple(turnkeep.files.upload(path).id for path in attach or [])
+        file_ids = tuple(upload_file(turnkeep, path).id for path in attach or [])
         running = turnkeep.agents.run(found.id, prompt, attachment_ids=file_ids)
         for line in running:
             if as_json:
@@ -252,7 +252,7 @@ def run(
         if output is not None and written:
             output.mkdir(parents=True, exist_ok=True)
         for file in written:
-            where = f" → {turnkeep.files.download(file.id, output)}" if output is not None else f"  {file.id}"
+            where = f" → {download_file(turnkeep, file.id, output)}" if output is not None else f"  {file.id}"
             remark(f"▪ {file.name}{where}")
 
 

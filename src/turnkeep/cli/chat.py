@@ -17,6 +17,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
+from turnkeep.cli.file_io import download_file, upload_file
 from turnkeep.cli.lookup import find_agent
 from turnkeep.cli.markdown import message_as_markdown, step_in_words
 from turnkeep.cli.output import (
@@ -128,7 +129,7 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
 def _ask_once(turnkeep: Turnkeep, message: str, wanted: ChatOptions, *, as_json: bool, events: bool) -> None:
     if not message.strip() and not wanted.files:
         raise InvalidRequest("There is no message: standard input is empty.")
-    uploaded = [turnkeep.files.upload(path, conversation_id=wanted.conversation_id) for path in wanted.files]
+    uploaded = [upload_file(turnkeep, path, conversation_id=wanted.conversation_id) for path in wanted.files]
     stream = turnkeep.stream(
         message,
         conversation_id=wanted.conversation_id,
@@ -185,6 +186,8 @@ def _print_plain(stream: Stream, *, as_json: bool, events: bool) -> None:
 
 def _line(event: object, cursor: str) -> JsonObject:
     fields = msgspec.to_builtins(event)
+    if isinstance(event, Step):
+        fields = {name: value for name, value in fields.items() if value is not None}
     name = {"event": "delta"} if isinstance(event, Delta) else {"event": fields.pop("type", fields.get("event"))}
     return name | {"id": cursor, "data": fields}
 
@@ -351,7 +354,7 @@ class ChatSession:
 
     def _attach(self, rest: str) -> None:
         for name in _split(rest):
-            file = self._turnkeep.files.upload(Path(name).expanduser(), conversation_id=self._conversation_id)
+            file = upload_file(self._turnkeep, Path(name).expanduser(), conversation_id=self._conversation_id)
             self._attached.append(file)
             self._print_note(f"attached {file.name} ({size_of(file.size)})")
         if not rest:
@@ -364,7 +367,7 @@ class ChatSession:
             self._print_note("Which file? /download file_…, as an answer shows it.")
             return
         target = Path(path.strip()).expanduser() if path.strip() else None
-        self._print_note(f"written to {self._turnkeep.files.download(file_id, target)}")
+        self._print_note(f"written to {download_file(self._turnkeep, file_id, target)}")
 
     def _choose_model(self, name: str) -> None:
         names = [model.id for model in self._turnkeep.models.list()]

@@ -15,7 +15,7 @@ import msgspec
 import typer
 
 from turnkeep.cli.output import print_json, say
-from turnkeep.config import Settings, mask_url, read_settings
+from turnkeep.config import Settings, find_config_file, mask_url, read_settings
 from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound, SchemaMismatch, TurnkeepError, Unavailable
 from turnkeep.http_server.sockets import http_address
 from turnkeep.store.migrations import load_migrations
@@ -144,7 +144,9 @@ async def _nothing(store: Store) -> None:
 
 
 def settings_of(data_dir: str | None, database_url: str | None) -> Settings:
-    return read_settings(os.environ, {"data_dir": data_dir, "database_url": database_url})
+    """The settings of the server that is started here: flags, environment, file."""
+    flags = {"data_dir": data_dir, "database_url": database_url}
+    return read_settings(os.environ, flags, find_config_file(os.environ))
 
 
 def with_store(settings: Settings, work: Callable[[Store], Awaitable[Outcome]]) -> Outcome:

@@ -1,4 +1,4 @@
-"""Files that commands read and write. `-`, or no name, means standard input or output."""
+"""Files that commands read, write, send and fetch. `-`, or no name, means standard input or output."""
 
 import codecs
 import sys
@@ -9,8 +9,10 @@ from typing import Protocol
 
 import typer
 
-from turnkeep.cli.output import print_text
+from turnkeep.cli.output import ProgressBar, print_text
 from turnkeep.errors import InvalidRequest, StorageFull
+from turnkeep_client.sync import Turnkeep
+from turnkeep_client.wire import File
 
 
 def read_text(file: Path) -> str:
@@ -21,6 +23,19 @@ def read_text(file: Path) -> str:
         raise InvalidRequest(f"There is no file {file}.") from exc
     except (OSError, UnicodeDecodeError) as exc:
         raise InvalidRequest(f"{file} cannot be read as text: {exc}.") from exc
+
+
+def upload_file(turnkeep: Turnkeep, path: Path, *, conversation_id: str | None = None) -> File:
+    """Send a file, with a progress bar."""
+    size = path.stat().st_size if path.is_file() else None
+    with ProgressBar(path.name, size) as bar:
+        return turnkeep.files.upload(path, conversation_id=conversation_id, on_sent=bar.bytes)
+
+
+def download_file(turnkeep: Turnkeep, file_id: str, to: Path | None) -> Path:
+    """Fetch a file, with a progress bar."""
+    with ProgressBar("receiving", turnkeep.files.get(file_id).size) as bar:
+        return turnkeep.files.download(file_id, to, on_received=bar.bytes)
 
 
 class Sink(Protocol):

@@ -52,9 +52,18 @@ COMMANDS = (
     CliCommand(
         "tables", "List, search and fill tables; CSV in and out, with progress.", "turnkeep.cli.tables", "tables", BUILD
     ),
+    CliCommand("files", "List, upload, download, read, save and delete files.", "turnkeep.cli.files", "files", BUILD),
     CliCommand("models", "List the models that the server can reach.", "turnkeep.cli.account", "models", BUILD),
     CliCommand("tools", "List the tools that agents can name.", "turnkeep.cli.account", "tools", BUILD),
     CliCommand("users", "List, show, invite, limit and disable users.", "turnkeep.cli.users", "users", BUILD),
+    CliCommand(
+        "workspaces",
+        "List, show, create, change and delete workspaces.",
+        "turnkeep.cli.workspaces",
+        "workspaces",
+        BUILD,
+    ),
+    CliCommand("tokens", "Make short-lived tokens for users.", "turnkeep.cli.workspaces", "tokens", BUILD),
     CliCommand("usage", "Show what a month has used.", "turnkeep.cli.account", "usage", BUILD),
     CliCommand("serve", "Run the server.", "turnkeep.cli.serve", "serve", OPERATE),
     CliCommand(

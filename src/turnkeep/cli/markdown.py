@@ -4,8 +4,6 @@ import json
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from msgspec import UNSET
-
 from turnkeep.cli.output import clean_line, moment, size_of
 from turnkeep_client.wire import Conversation, Message
 from turnkeep_client.wire.blocks import FilePart, Part, ReasoningPart, StepPart, TextPart
@@ -59,9 +57,9 @@ def step_in_words(step: StepPart) -> str:
     """`lookup (city: Bern)` with its state, error and duration."""
     mark = {"running": "…", "succeeded": "✓", "failed": "✗"}.get(step.status, "?")
     said = f"{mark} `{clean_line(step.name)}`{arguments_of(step)}"
-    if step.error is not UNSET and step.error:
+    if step.error:
         said += f": {short(step.error)}"
-    if step.duration_ms is not UNSET:
+    if step.duration_ms is not None:
         said += f" ({step.duration_ms / 1000:.1f} s)"
     return said
 

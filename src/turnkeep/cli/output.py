@@ -1,4 +1,4 @@
-"""Output of commands: JSON for scripts, tables and times for people. Results go to stdout, remarks to stderr.
+"""Output of commands: JSON for scripts; tables, times and progress for people. Only results go to stdout.
 
 Everything that a command prints goes through here or through a `Screen`, so that every text from outside is cleaned
 first. The linter refuses `print` in other modules.
@@ -16,9 +16,13 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """All characters that a terminal acts on, except newline and tab. A carriage return would overwrite its line."""
@@ -78,6 +82,53 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, nothin
     for row in rows:
         table.add_row(*(Text(_cell(cell)) for cell in row))
     Screen().print(table)
+
+
+class ProgressBar:
+    """How far a command has come, on standard error. In a pipe it prints nothing, and Rich is not even imported."""
+
+    def __init__(self, doing: str, total: int | None) -> None:
+        self._bar = _rich_progress() if sys.stderr.isatty() else None
+        if self._bar is not None:
+            self._task = self._bar.add_task(clean_line(doing), total=total, said="")
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def bytes(self, count: int) -> None:
+        """So many bytes are sent or received."""
+        self.update(count, said=size_of(count))
+
+    def update(self, completed: int, *, said: str = "", doing: str | None = None, total: int | None = None) -> None:
+        """So much is done; `said` stands beside the bar, and `doing` and `total` replace what was given before."""
+        if self._bar is not None:
+            changes: dict[str, Any] = {} if doing is None else {"description": clean_line(doing), "total": total}
+            self._bar.update(self._task, completed=completed, said=said, **changes)
+
+
+def _rich_progress() -> "Progress":
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from turnkeep.cli.screen import Screen
+
+    return Progress(
+        TextColumn("{task.description:<10}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[said]}", markup=False),
+        TimeRemainingColumn(),
+        console=Screen(stderr=True),
+        redirect_stdout=False,
+        transient=True,
+    )
 
 
 def moment(milliseconds: int | None) -> str:

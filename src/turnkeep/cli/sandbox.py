@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from turnkeep.cli.output import say
-from turnkeep.cli.setting_options import with_flags
+from turnkeep.cli.setting_options import ConfigOption, with_flags
+from turnkeep.config import find_config_file
 from turnkeep.http_server.sockets import http_address
 from turnkeep.sandbox.settings import RUNNER_VARIABLES, RunnerSettings, read_runner_settings
 
@@ -18,7 +19,10 @@ _IN_SCOPE = "TURNKEEP_IN_SCOPE"
 
 
 def _sandbox(**options: Any) -> None:
-    """Run a sandbox runner. Every option can also be an environment variable (TURNKEEP_SANDBOX_…); a flag wins.
+    """Run a sandbox runner. Every setting can also be an environment variable (TURNKEEP_SANDBOX_…), or a line under
+    [sandbox] in turnkeep.toml.
+
+    A flag wins over the environment, the environment over the file, and the file over the default.
 
     **Examples**
 
@@ -27,7 +31,7 @@ def _sandbox(**options: Any) -> None:
     - `turnkeep sandbox --server https://chat.example.com --port 8790 --turns 8`
     """
     until_eof: bool = options.pop("until_eof")
-    settings = read_runner_settings(os.environ, options)
+    settings = read_runner_settings(os.environ, options, find_config_file(os.environ, options.pop("config")))
     settings.check()
     _enter_scope(settings)
     from turnkeep.api.telemetry.logs import configure_logging
@@ -67,4 +71,4 @@ UntilEof = Annotated[
     bool, typer.Option("--until-eof", help="Stop when standard input ends, as it does when a parent process dies.")
 ]
 
-sandbox = with_flags(_sandbox, RUNNER_VARIABLES, until_eof=(False, UntilEof))
+sandbox = with_flags(_sandbox, RUNNER_VARIABLES, until_eof=(False, UntilEof), config=(None, ConfigOption))

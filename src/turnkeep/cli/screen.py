@@ -1,8 +1,9 @@
 """The screen of a terminal, drawn with Rich: text that is cleaned first, and a turn while it runs.
 
 Final parts of a running turn are printed once; parts that may still change are redrawn in place. Text is printed one
-Markdown block at a time, as soon as later text cannot change its rendering. If the model starts again, printed text is
-void. A terminal cannot take it back, so a note says so, and that part is printed again.
+Markdown block at a time, as soon as later text cannot change its rendering. If the model starts again and says the
+same, nothing is printed twice. If it says something else, printed text is void. A terminal cannot take it back, so a
+note says so, and that part is printed again.
 """
 
 import time
@@ -10,7 +11,6 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Literal, Self, assert_never
 
-from msgspec import UNSET
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.markdown import Markdown
@@ -88,10 +88,13 @@ class LiveView:
         self.recovered()
         self._is_waiting = view.began is not None and view.began.status == "queued"
         content = view.content
+        is_over = view.ending is not None
+        if self._flushed and not is_over and self._is_repeat(content):
+            self._tail = ()
+            return
         if not self._continues(content):
             self._print_note("the model starts again")
             self._flushed = ""
-        is_over = view.ending is not None
         while self._printed < len(content):
             part = content[self._printed]
             is_last = self._printed == len(content) - 1
@@ -117,6 +120,13 @@ class LiveView:
             return True
         part = content[self._printed] if self._printed < len(content) else None
         return isinstance(part, TextPart) and part.text.startswith(self._flushed)
+
+    def _is_repeat(self, content: tuple[Part, ...]) -> bool:
+        """Whether the model says again what is printed already, and nothing new yet. Reasoning may come first."""
+        rest = [part for part in content[self._printed :] if not isinstance(part, ReasoningPart)]
+        if not rest:
+            return True
+        return len(rest) == 1 and isinstance(rest[0], TextPart) and self._flushed.startswith(rest[0].text)
 
     def _flush(self, part: Part) -> None:
         """Print the blocks of a text that are final."""
@@ -256,8 +266,8 @@ def _may_change(part: Part, *, is_last: bool, is_speaking: bool) -> bool:
 def _step(step: StepPart) -> Text:
     mark, colour = MARKS.get(step.status, ("◌", "yellow"))
     line = Text.assemble((f"{mark} ", colour), (clean_line(step.name), "bold"), (arguments_of(step), "dim"))
-    if step.duration_ms is not UNSET:
+    if step.duration_ms is not None:
         line.append(f"  {step.duration_ms / 1000:.1f} s", style="dim")
-    if step.status == "failed" and step.error is not UNSET:
+    if step.status == "failed" and step.error is not None:
         line.append(f"  {short(step.error, 200)}", style="red")
     return line

@@ -27,8 +27,16 @@ from msgspec import structs
 
 from turnkeep.cli.database import forget_server, remember_server
 from turnkeep.cli.output import remark, say
-from turnkeep.cli.setting_options import with_flags
-from turnkeep.config import VARIABLES, Settings, mask_url, read_settings
+from turnkeep.cli.setting_options import ConfigOption, with_flags
+from turnkeep.config import (
+    CONFIG_VARIABLE,
+    VARIABLES,
+    ConfigFile,
+    Settings,
+    find_config_file,
+    mask_url,
+    read_settings,
+)
 from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.errors import Defect, InvalidRequest, SandboxUnavailable, TurnkeepError
 from turnkeep.http_server.sockets import http_address
@@ -53,6 +61,7 @@ _RUNNER_VARIABLES = (
     "XDG_RUNTIME_DIR",
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
+    CONFIG_VARIABLE,
 )
 _RUNNER_PREFIX = "TURNKEEP_SANDBOX_"
 _SERVER_VARIABLES = ("TURNKEEP_SANDBOX_URL", "TURNKEEP_SANDBOX_SECRET")
@@ -66,7 +75,9 @@ _logger = logging.getLogger("turnkeep.serve")
 
 
 def _serve(**options: Any) -> None:
-    """Run the server. Every option can also be an environment variable (TURNKEEP_…); a flag wins.
+    """Run the server. Every setting can also be an environment variable (TURNKEEP_…), or a line in turnkeep.toml.
+
+    A flag wins over the environment, the environment over the file, and the file over the default.
 
     **Examples**
 
@@ -77,7 +88,8 @@ def _serve(**options: Any) -> None:
     - `turnkeep serve --workers 4 --database-url postgresql://localhost/turnkeep --redis-url redis://localhost`
     """
     workers: int = options.pop("workers")
-    settings = read_settings(os.environ, options)
+    file = find_config_file(os.environ, options.pop("config"))
+    settings = read_settings(os.environ, options, file)
     if workers > 1 and settings.is_sqlite:
         raise InvalidRequest(
             f"--workers {workers} needs PostgreSQL: one process owns a SQLite file. Set TURNKEEP_DATABASE_URL."
@@ -85,7 +97,7 @@ def _serve(**options: Any) -> None:
     from turnkeep.api.app import bind
 
     missing = _check_model(settings)
-    with bind(settings) as listener, _sandbox(settings, listener) as (access, note):
+    with bind(settings) as listener, _sandbox(settings, listener, file) as (access, note):
 
         def announce() -> None:
             _announce(settings, listener, sandbox=note, missing=missing)
@@ -99,7 +111,7 @@ def _serve(**options: Any) -> None:
 Workers = Annotated[
     int, typer.Option("--workers", min=1, max=256, help="Processes that share the address (PostgreSQL only).")
 ]
-serve = with_flags(_serve, VARIABLES, workers=(1, Workers))
+serve = with_flags(_serve, VARIABLES, workers=(1, Workers), config=(None, ConfigOption))
 
 
 def _check_model(settings: Settings) -> str | None:
@@ -117,7 +129,9 @@ def _check_model(settings: Settings) -> str | None:
 
 
 @contextlib.contextmanager
-def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[RunnerAccess | None, str]]:
+def _sandbox(
+    settings: Settings, listener: socket.socket, file: ConfigFile | None
+) -> Iterator[tuple[RunnerAccess | None, str]]:
     """The runner for turns in sandboxes (the operator's own, or a child process), and a text about it."""
 
     if settings.runner_url is not None:
@@ -125,7 +139,7 @@ def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[Runn
         access = RunnerAccess(url=settings.runner_url, server_url=address, secret=settings.sandbox_secret or "")
         yield access, mask_url(settings.runner_url)
         return
-    runner = start_runner(settings, listener, os.environ)
+    runner = start_runner(settings, listener, _with_file(os.environ, file))
     if not isinstance(runner, RunnerProcess):
         yield None, runner
         return
@@ -133,6 +147,14 @@ def _sandbox(settings: Settings, listener: socket.socket) -> Iterator[tuple[Runn
         yield runner.access, runner.access.url + ("" if runner.has_cgroups else ONLY_WATCHED)
     finally:
         runner.close()
+
+
+def _with_file(environ: Mapping[str, str], file: ConfigFile | None) -> Mapping[str, str]:
+    """The environment, with the settings of the file that it does not override."""
+    if file is None:
+        return environ
+    set_here = {name: value for name, value in environ.items() if value.strip()}
+    return {**file.values, **set_here, CONFIG_VARIABLE: str(file.path.resolve())}
 
 
 def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, missing: str | None) -> None:

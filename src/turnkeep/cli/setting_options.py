@@ -8,6 +8,15 @@ import typer
 
 from turnkeep.config.variables import Variable
 
+ConfigOption = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="A file with settings (TURNKEEP_CONFIG); by default turnkeep.toml here, if any.",
+    ),
+]
+
 
 def with_flags(
     command: Callable[..., None], variables: Iterable[Variable], **more: tuple[Any, Any]
@@ -27,7 +36,6 @@ def _option(name: str, default: Any, annotation: Any) -> inspect.Parameter:
 
 
 def _annotation(variable: Variable) -> Any:
-    option = typer.Option(
-        variable.flag, help=variable.meaning, metavar="TEXT", rich_help_panel="Settings", show_default=False
-    )
+    meaning = f"{variable.meaning} [default: {variable.shown_default}]"
+    option = typer.Option(variable.flag, help=meaning, metavar="TEXT", rich_help_panel="Settings", show_default=False)
     return Annotated[str | None, option]

@@ -1,6 +1,7 @@
 """`turnkeep tables`: rows that agents search; import of CSV with a progress bar, and export."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from turnkeep.cli.file_io import whole_file
 from turnkeep.cli.lookup import find_table
-from turnkeep.cli.output import moment, print_json, print_lines, print_table, remark, say
+from turnkeep.cli.output import ProgressBar, moment, print_json, print_lines, print_table, remark, say, size_of
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 from turnkeep.errors import InvalidRequest
 from turnkeep_client.knowledge import ImportStep, size_of_source
@@ -102,11 +103,11 @@ def import_(
     with server.connected() as turnkeep:
         table_id = None if table is None else find_table(turnkeep, table).id
         wanted = None if table_id is not None else name or file.stem
-        with _ProgressBar(size_of_source(file)) as bar:
+        with ProgressBar("sending", max(1, size_of_source(file))) as bar:
             steps = turnkeep.tables.import_csv(
-                file, table_id=table_id, name=wanted, charset=charset, delimiter=delimiter, on_sent=bar.sent
+                file, table_id=table_id, name=wanted, charset=charset, delimiter=delimiter, on_sent=bar.bytes
             )
-            last = bar.follow(steps)
+            last = _follow(steps, bar)
     if last is None or last.table is None:
         raise InvalidRequest("The import ended without an answer. Look at the table before you repeat it.")
     print_json(last.table) if as_json else say(
@@ -128,10 +129,14 @@ def export(
     - `turnkeep tables export Spices spices.csv`
     """
     with server.connected() as turnkeep:
-        pieces = turnkeep.tables.export_csv(find_table(turnkeep, table).id)
-        with whole_file(file) as out:
-            for piece in pieces:
+        found, written, lines = find_table(turnkeep, table), 0, 0
+        # On a terminal the rows themselves show how far it has come.
+        with ProgressBar("exporting", found.row_count + 1) if file else nullcontext() as bar, whole_file(file) as out:
+            for piece in turnkeep.tables.export_csv(found.id):
                 out.write(piece)
+                written, lines = written + len(piece), lines + piece.count(b"\n")
+                if bar is not None:
+                    bar.update(lines, said=size_of(written))
     if file is not None:
         remark(f"{file} is written.")
 
@@ -169,45 +174,10 @@ def _cells(table: Table, row: Row) -> list[str]:
     return [str(row.row), *("" if value is None else str(value) for value in values)]
 
 
-class _ProgressBar:
-    """The progress of an import on stderr: bytes sent, then rows checked, then rows written. Silent in a pipe."""
-
-    def __init__(self, size: int) -> None:
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-        from turnkeep.cli.screen import Screen
-
-        screen = Screen(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description:<10}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[said]}"),
-            TimeRemainingColumn(),
-            console=screen,
-            disable=not screen.is_terminal,
-            transient=True,
-        )
-        self._task = self._progress.add_task("sending", total=max(1, size), said="")
-
-    def __enter__(self) -> "_ProgressBar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def sent(self, count: int) -> None:
-        self._progress.update(self._task, completed=count)
-
-    def follow(self, steps: Iterable[ImportStep]) -> ImportStep | None:
-        last: ImportStep | None = None
-        for last in steps:
-            self._progress.update(
-                self._task,
-                description="checking" if last.stage == "checked" else "importing",
-                total=last.total,
-                completed=last.rows if last.total else 0,
-                said=f"{last.rows:,} rows",
-            )
-        return last
+def _follow(steps: Iterable[ImportStep], bar: ProgressBar) -> ImportStep | None:
+    """The last step of an import, whose progress is drawn: bytes sent, then rows checked, then rows written."""
+    last: ImportStep | None = None
+    for last in steps:
+        doing = "checking" if last.stage == "checked" else "importing"
+        bar.update(last.rows if last.total else 0, said=f"{last.rows:,} rows", doing=doing, total=last.total)
+    return last

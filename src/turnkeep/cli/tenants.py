@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from turnkeep.cli.database import AsJson, DatabaseUrl, DataDir, ask_server, either, list_from_server, settings_of
-from turnkeep.cli.output import print_json, print_table, say
+from turnkeep.cli.output import print_json, print_lines, print_table, say
 from turnkeep.config import Settings
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import KeyId, OrgId, check_id
@@ -54,7 +54,7 @@ def list_orgs(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_jso
 
     **Example**
 
-    - `turnkeep orgs list --json | jq -r '.[].name'`
+    - `turnkeep orgs list --json | jq -r .name`
     """
     from turnkeep.api.views import org_of
 
@@ -65,7 +65,7 @@ def list_orgs(data_dir: DataDir = None, database_url: DatabaseUrl = None, as_jso
 
     found = either(settings, direct, lambda: list_from_server(settings, "/v1/orgs"))
     if as_json:
-        print_json(found)
+        print_lines(found)
         return
     print_table(["id", "name"], [[org["id"], org["name"]] for org in found], nothing="There is no tenant yet.")
 
@@ -143,7 +143,7 @@ def list_keys(
 
     found = either(settings, direct, lambda: list_from_server(settings, _path(settings, org)))
     if as_json:
-        print_json(found)
+        print_lines(found)
         return
     rows = [
         [key["id"], "revoked" if key["revoked_at"] else "valid", key["workspace_id"] or "all", key["name"]]

@@ -4,6 +4,7 @@ An export is lossless (JSON) or for reading (Markdown). An import takes our own 
 """
 
 import json
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +13,7 @@ import typer
 
 from turnkeep.cli.file_io import whole_file
 from turnkeep.cli.markdown import conversation_as_markdown
-from turnkeep.cli.output import clean_json, clean_text, print_lines, remark, say
+from turnkeep.cli.output import ProgressBar, clean_json, clean_text, print_lines, remark, say
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep.files.zip_files import ZipReader
@@ -62,13 +63,19 @@ def export(
     form = form or ("markdown" if output is not None and output.suffix in {".md", ".markdown"} else "json")
     with server.connected() as turnkeep:
         wanted = conversation or [one.id for one in turnkeep.conversations.list()]
-        with whole_file(output) as sink:
-            for one in wanted:
+        # On standard output the conversations themselves show how far it has come.
+        with ProgressBar("exporting", len(wanted)) if output else nullcontext() as bar, whole_file(output) as sink:
+            for place, one in enumerate(wanted, start=1):
                 written = _written(turnkeep, one, form)
                 sink.write((written if output is not None else _shown(written, form)).encode())
+                if bar is not None:
+                    bar.update(place, said=_counted(place))
     if output is not None:
-        count = len(wanted)
-        remark(f"{count} {'conversation' if count == 1 else 'conversations'} written to {output}.")
+        remark(f"{_counted(len(wanted))} written to {output}.")
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} {'conversation' if count == 1 else 'conversations'}"
 
 
 def _written(turnkeep: Turnkeep, conversation_id: str, form: Format) -> str:
@@ -119,7 +126,7 @@ def import_(
     if title is not None and len(documents) > 1:
         raise InvalidRequest(f"--title fits one conversation, and these are {len(documents)}.")
     made: list[Conversation] = []
-    with server.connected(as_operator=True) as turnkeep:
+    with server.connected(as_operator=True) as turnkeep, ProgressBar("importing", len(documents)) as bar:
         for place, (path, document) in enumerate(documents, start=1):
             try:
                 imported = turnkeep.conversations.import_(document, title=title, form=form)
@@ -130,6 +137,7 @@ def import_(
             made.append(imported.conversation)
             for said in imported.remarks:
                 remark(f"{path}: {said}")
+            bar.update(place, said=_counted(place))
     if as_json:
         print_lines(made)
         return

@@ -1,12 +1,14 @@
 """Configuration: what an operator may set, and where it is read from.
 
 Each setting of a server and of a sandbox runner is declared once, with its name, default, parser and meaning, in
-`settings.py` (read this file first). `variables.py` makes environment variables and flags from the declarations, reads
-and parses them, and masks the secrets among them. The engine gets its section, `EngineSettings`, as one frozen value.
-This package opens no file, no database and no connection.
+`settings.py` (read this file first). `variables.py` makes environment variables, flags and names in `turnkeep.toml`
+from the declarations, reads and parses them, and masks the secrets among them. The engine gets its section,
+`EngineSettings`, as one frozen value. This package opens no other file, no database and no connection.
 """
 
 from turnkeep.config.settings import (
+    CONFIG_VARIABLE,
+    KNOWN_NAMES,
     RUNNER_VARIABLES,
     VARIABLES,
     EngineSettings,
@@ -14,22 +16,28 @@ from turnkeep.config.settings import (
     MetricsAccess,
     RunnerSection,
     Settings,
+    find_config_file,
     read_settings,
 )
-from turnkeep.config.variables import MASK, SECRET_CHARS, Variable, mask_url, masked
+from turnkeep.config.variables import MASK, SECRET_CHARS, ConfigFile, Variable, mask_url, masked, refuse_unknown
 
 __all__ = [
+    "CONFIG_VARIABLE",
+    "KNOWN_NAMES",
     "MASK",
     "RUNNER_VARIABLES",
     "SECRET_CHARS",
     "VARIABLES",
+    "ConfigFile",
     "EngineSettings",
     "LogLevel",
     "MetricsAccess",
     "RunnerSection",
     "Settings",
     "Variable",
+    "find_config_file",
     "mask_url",
     "masked",
     "read_settings",
+    "refuse_unknown",
 ]

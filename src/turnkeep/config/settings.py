@@ -1,8 +1,8 @@
 """The settings of a server and of a sandbox runner: each is declared here once, with default, parser and meaning.
 
-Those of a server are one frozen value, read once from flags and environment: a flag overrides the environment, the
-environment overrides the default. `EngineSettings` is the section that the engine reads; `Settings` extends it by
-everything else.
+Those of a server are one frozen value, read once from flags, environment and file: a flag overrides the environment,
+the environment overrides `turnkeep.toml`, and the file overrides the default. `EngineSettings` is the section that the
+engine reads; `Settings` extends it by everything else.
 
 Those of a runner are `RunnerSection`. Their environment variables begin with `TURNKEEP_SANDBOX_`; the flags of
 `turnkeep sandbox` do not repeat that.
@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from turnkeep.config.variables import (
     MASK,
     SECRET_CHARS,
+    ConfigFile,
     Setting,
     count,
     header_secret,
@@ -28,7 +29,9 @@ from turnkeep.config.variables import (
     mask_url,
     one_of,
     origins,
+    read_config_file,
     read_variables,
+    refuse_unknown,
     seconds,
     secret_words,
     url,
@@ -684,9 +687,22 @@ SECRETS = frozenset(variable.field for variable in VARIABLES if variable.is_secr
 RUNNER_SECRETS = frozenset(variable.field for variable in RUNNER_VARIABLES if variable.is_secret)
 
 
-def read_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None) -> Settings:
-    """Settings from `flags` over `environ`. Raises InvalidRequest with the name, what is allowed and what was given."""
-    return _checked(Settings(**read_variables(VARIABLES, environ, flags)))
+CONFIG_FILE = "turnkeep.toml"
+CONFIG_VARIABLE = "TURNKEEP_CONFIG"
+OTHER_NAMES = (CONFIG_VARIABLE, "TURNKEEP_URL", "TURNKEEP_KEY", "TURNKEEP_IN_SCOPE")
+"""Variables that are no settings: those of the clients, and one that a runner sets for itself."""
+KNOWN_NAMES = frozenset({*OTHER_NAMES, *(variable.name for variable in (*VARIABLES, *RUNNER_VARIABLES))})
+
+
+def read_settings(
+    environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None, file: ConfigFile | None = None
+) -> Settings:
+    """Settings from `flags` over `environ` over `file`.
+
+    Raises InvalidRequest with the name, what is allowed and what was given, and for a `TURNKEEP_` name that is unknown.
+    """
+    refuse_unknown(environ, KNOWN_NAMES)
+    return _checked(Settings(**read_variables(VARIABLES, environ, flags, file)))
 
 
 def _checked(settings: Settings) -> Settings:
@@ -701,6 +717,15 @@ def _checked(settings: Settings) -> Settings:
     elif settings.oidc_allowed_groups or settings.oidc_admin_groups:
         raise InvalidRequest("TURNKEEP_OIDC_ALLOWED_GROUPS and _ADMIN_GROUPS need TURNKEEP_OIDC_ISSUER.")
     return settings
+
+
+def find_config_file(environ: Mapping[str, str], named: str | None = None) -> ConfigFile | None:
+    """The file that the caller or `TURNKEEP_CONFIG` names, or `turnkeep.toml` here; None if there is none of these."""
+    chosen = named or environ.get(CONFIG_VARIABLE, "").strip()
+    path = Path(chosen or CONFIG_FILE)
+    if not chosen and not path.exists():
+        return None
+    return read_config_file(path, {None: VARIABLES, "sandbox": RUNNER_VARIABLES})
 
 
 def _masked_repr(section: Struct, secrets: frozenset[str]) -> str:

@@ -1,4 +1,4 @@
-"""How a setting is declared, and how settings are read from flags and environment.
+"""How a setting is declared, and how settings are read from flags, environment and file, in this order.
 
 A section of settings is a frozen Struct. Each of its fields has a type, a default and, as an annotation, a `Setting`:
 how its text is parsed, what is allowed, and what it means. Everything else is made from these declarations: reading,
@@ -10,8 +10,11 @@ values, and passwords in addresses, are masked before a text is shown.
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from inspect import get_annotations
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 from urllib.parse import urlsplit, urlunsplit
 
@@ -41,6 +44,8 @@ class Variable(Setting, frozen=True, kw_only=True):
     """One setting of a section, with the names by which an operator sets it."""
 
     field: str
+    shown_default: str
+    """The default, as people read it."""
     prefix: str = PREFIX
 
     @property
@@ -62,8 +67,9 @@ class Variable(Setting, frozen=True, kw_only=True):
 
 def variables_of(section: type[Struct], *, prefix: str = PREFIX) -> tuple[Variable, ...]:
     """Every setting of the section: first its own, then those of the section that it extends."""
+    defaults = {field.name: field.default for field in structs.fields(section)}
     return tuple(
-        Variable(field=field, prefix=prefix, **structs.asdict(setting))
+        Variable(field=field, prefix=prefix, shown_default=_shown(setting, defaults[field]), **structs.asdict(setting))
         for owner in section.__mro__
         for field, annotation in get_annotations(owner).items()
         for setting in get_args(annotation)
@@ -71,10 +77,84 @@ def variables_of(section: type[Struct], *, prefix: str = PREFIX) -> tuple[Variab
     )
 
 
+def _shown(setting: Setting, default: Any) -> str:
+    if setting.default is not None:
+        return setting.default
+    if isinstance(default, bool):
+        return "1" if default else "0"
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+class ConfigFile(Struct, frozen=True, kw_only=True):
+    """The settings of a file: texts by the names of variables, as in an environment."""
+
+    path: Path
+    values: Mapping[str, str]
+
+    def origin(self, variable: Variable) -> str:
+        return f"`{variable.field}` in {self.path}"
+
+
+def read_config_file(path: Path, tables: Mapping[str | None, Sequence[Variable]]) -> ConfigFile:
+    """The settings in a TOML file. `tables` says which variables each table of the file has; None is its top.
+
+    Raises InvalidRequest for a file that cannot be read, and for a name that is not known, with a suggestion.
+    """
+    try:
+        document = tomllib.loads(path.read_text("utf-8-sig"))
+    except FileNotFoundError as exc:
+        raise InvalidRequest(f"There is no file {path}.") from exc
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
+        raise InvalidRequest(f"{path} cannot be read: {exc}.") from exc
+    values: dict[str, str] = {}
+    for table, variables in tables.items():
+        given = document if table is None else document.get(table, {})
+        if not isinstance(given, dict):
+            raise InvalidRequest(f"`{table}` in {path} must be a table: [{table}].")
+        known = {variable.field: variable for variable in variables}
+        for name, value in given.items():
+            if table is None and name in tables:
+                continue
+            if name not in known:
+                where = "" if table is None else f" of [{table}]"
+                raise InvalidRequest(f"`{name}`{where} in {path} is no setting.{_suggestion(name, known)}")
+            values[known[name].name] = _text(value, f"`{name}` in {path}")
+    return ConfigFile(path=path, values=values)
+
+
+def _text(value: Any, origin: str) -> str:
+    match value:
+        case bool():
+            return "1" if value else "0"
+        case str() | int() | float():
+            return str(value)
+        case list() if all(isinstance(item, str) for item in value):
+            return ",".join(value)
+    raise InvalidRequest(f"{origin} must be a text, a number, true, false or a list of texts.")
+
+
+def refuse_unknown(environ: Mapping[str, str], known: Iterable[str]) -> None:
+    """Raises InvalidRequest for a variable that looks like a setting and is none: it may be misspelled."""
+    names = frozenset(known)
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and environ[name].strip() and name not in names:
+            raise InvalidRequest(f"{name} is no setting.{_suggestion(name, names)} Unset it.")
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    """The nearest name. The beginning that all names share does not count."""
+    ends = {each.removeprefix(PREFIX): each for each in known}
+    near = get_close_matches(name.removeprefix(PREFIX), list(ends), n=1)
+    return f" Did you mean {ends[near[0]]}?" if near else ""
+
+
 def read_variables(
-    table: Sequence[Variable], environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None
+    table: Sequence[Variable],
+    environ: Mapping[str, str],
+    flags: Mapping[str, str | None] | None = None,
+    file: ConfigFile | None = None,
 ) -> dict[str, Any]:
-    """What is set, by field: `flags` (None where absent) over `environ`, where an empty text counts as absent."""
+    """What is set, by field: `flags` (None where absent) over `environ` over `file`. An empty text counts as absent."""
     values: dict[str, Any] = {}
     for variable in table:
         flag = (flags or {}).get(variable.field)
@@ -82,6 +162,8 @@ def read_variables(
             values[variable.field] = variable.read(flag, origin=variable.flag)
         elif text := environ.get(variable.name, "").strip():
             values[variable.field] = variable.read(text, origin=variable.name)
+        elif file is not None and (text := file.values.get(variable.name, "").strip()):
+            values[variable.field] = variable.read(text, origin=file.origin(variable))
     return values
 
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
-from msgspec import UNSET, Struct, structs
+from msgspec import Struct, structs
 
 from turnkeep.config import EngineSettings
 from turnkeep.engine.observer import Observer
@@ -102,7 +102,7 @@ class HeldTurn(ABC):
 
     def broken_off(self, *, text: str, reasoning: str) -> ToolCalls:
         """The event of an iteration that was not finished: its words so far, and no calls."""
-        return ToolCalls(iteration=self._iteration, text=text, calls=(), reasoning=reasoning or UNSET)
+        return ToolCalls(iteration=self._iteration, text=text, calls=(), reasoning=reasoning or None)
 
     def result_row(self, call: ToolUse, outcome: Outcome) -> Message:
         content, is_error = told_to_model(outcome, limit=self.settings.tool_result_chars)
@@ -231,8 +231,8 @@ async def _settle(active: HeldTurn, status: FinalStatus, error: TurnError) -> No
     terminal = Failure(
         code=error.code,
         message=error.message,
-        message_id=UNSET if final is None else final.id,
-        content=UNSET if display.content == whole.content else display.content,
+        message_id=None if final is None else final.id,
+        content=None if display.content == whole.content else display.content,
     )
     await active.settle(
         Settlement(

@@ -12,7 +12,6 @@ from contextlib import aclosing
 from typing import Literal, Protocol
 
 import msgspec
-from msgspec import UNSET
 
 from turnkeep.compiler.window import CHARS_PER_TOKEN
 from turnkeep.engine.assembly import Assembly, FilesUnavailable, GrownHistory
@@ -182,7 +181,7 @@ class LocalTurn(HeldTurn):
             iteration=self._iteration,
             text=text_of(reply.blocks),
             calls=tuple(ToolCall(id=call.id, name=call.name, args=call.input) for call in calls),
-            reasoning=reasoning or UNSET,
+            reasoning=reasoning or None,
         )
         await self.recorder.record(rows=[row], events=[event])
         self._iteration += 1
@@ -237,7 +236,7 @@ class LocalTurn(HeldTurn):
             message=text,
             content=display.content,
             usage=self.usage,
-            finish=UNSET if self._finish == "complete" else self._finish,
+            finish=None if self._finish == "complete" else self._finish,
         )
         await self.settle(Settlement(status="succeeded", terminal=result, usage=self.usage, final=final, events=files))
 
@@ -335,7 +334,7 @@ def usage_of_part(request: ModelRequest, said: int) -> Usage:
 
 
 def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None) -> Step:
-    duration = UNSET if seconds is None else round(seconds * 1000)
+    duration = None if seconds is None else round(seconds * 1000)
     if outcome.error is not None:
         return Step(id=call.id, name=call.name, status="failed", error=outcome.error, duration_ms=duration)
     return Step(

@@ -6,7 +6,7 @@ results (internal, role `user`), numbered +1 per row under one turn id.
 
 from typing import Literal
 
-from msgspec import UNSET, Struct, structs
+from msgspec import Struct, structs
 
 from turnkeep.ids import ConversationId, MessageId, TurnId
 from turnkeep.model.turns import TurnError, TurnReport, TurnStatus
@@ -81,7 +81,7 @@ def read_files(attachments: tuple[FileRef, ...], report: TurnReport) -> tuple[Fi
     """The attachments with what the report of their turn says of them."""
     if not report.readings:
         return attachments
-    return tuple(structs.replace(ref, reading=report.readings.get(ref.file_id, UNSET)) for ref in attachments)
+    return tuple(structs.replace(ref, reading=report.readings.get(ref.file_id)) for ref in attachments)
 
 
 Order = Literal["asc", "desc"]

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from turnkeep.errors import NotFound, OutOfScope
 from turnkeep.ids import AgentId, KeyId, OrgId, UserId, WorkspaceId
@@ -137,7 +137,7 @@ class Member(UsageLimits, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> UserRef:
-        return UserRef(id=self.id, external_id=self.external_id, name=UNSET if self.name is None else self.name)
+        return UserRef(id=self.id, external_id=self.external_id, name=self.name)
 
 
 class ApiKey(UsageLimits, frozen=True, kw_only=True):

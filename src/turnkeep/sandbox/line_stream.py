@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from turnkeep.clock import Clock, system_clock
 from turnkeep.ids import TurnId
@@ -92,7 +91,7 @@ class LineStream:
     def sources(self, sources: Sequence[Source]) -> None:
         self._write(SourcesLine(sources=tuple(sources), ts=self._clock()))
 
-    def result(self, message: str, *, finish: str | UnsetType = UNSET) -> None:
+    def result(self, message: str, *, finish: str | None = None) -> None:
         ending = ResultLine(message=message, finish=finish, ts=self._clock())
         if len(encode_line(ending)) > LINE_BYTES:
             self.error("answer_too_long", f"The answer has {len(message):,} characters, more than fits into a line.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from turnkeep.config import RUNNER_VARIABLES, RunnerSection
+from turnkeep.config import KNOWN_NAMES, RUNNER_VARIABLES, ConfigFile, RunnerSection, refuse_unknown
 from turnkeep.config.variables import read_variables
 from turnkeep.errors import InvalidRequest
 from turnkeep.http_server.sockets import is_loopback
@@ -47,6 +47,12 @@ class RunnerSettings(RunnerSection, frozen=True, kw_only=True):
             )
 
 
-def read_runner_settings(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None) -> RunnerSettings:
-    """Settings from `flags` over `environ`. Raises InvalidRequest with the name, what is allowed and what was given."""
-    return RunnerSettings(**read_variables(RUNNER_VARIABLES, environ, flags))
+def read_runner_settings(
+    environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None, file: ConfigFile | None = None
+) -> RunnerSettings:
+    """Settings from `flags` over `environ` over `file`.
+
+    Raises InvalidRequest with the name, what is allowed and what was given, and for a `TURNKEEP_` name that is unknown.
+    """
+    refuse_unknown(environ, KNOWN_NAMES)
+    return RunnerSettings(**read_variables(RUNNER_VARIABLES, environ, flags, file))

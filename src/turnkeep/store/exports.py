@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TypeVar, assert_never
 
 import msgspec
-from msgspec import UNSET, Struct, structs
+from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
 from turnkeep.errors import InvalidRequest
@@ -32,6 +32,7 @@ from turnkeep.model.legacy import legacy_blocks
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn, TurnReport
 from turnkeep.store.commands import Exported, TurnTrace
+from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, FilePart, FileRef, Part, Usage
 from turnkeep_client.wire.events import (
     Failure,
@@ -45,7 +46,6 @@ from turnkeep_client.wire.events import (
     ToolCalls,
     TurnBegan,
     TurnEvent,
-    WrittenFile,
 )
 
 Id = TypeVar("Id", bound=str)
@@ -265,9 +265,9 @@ class _Renaming:
                 message_id = self._messages.get(event.message_id, event.message_id)
                 return structs.replace(event, message_id=message_id, content=self._parts(event.content))
             case Failure():
-                if event.message_id is UNSET:
+                if event.message_id is None:
                     return event
-                content = event.content if event.content is UNSET else self._parts(event.content)
+                content = None if event.content is None else self._parts(event.content)
                 message_id = self._messages.get(event.message_id, event.message_id)
                 return structs.replace(event, message_id=message_id, content=content)
             case ToolCalls() | Step() | Reset():
@@ -294,7 +294,7 @@ class _Renaming:
             return source
         return structs.replace(source, file_id=self._files.get(FileId(source.file_id), FileId(source.file_id)))
 
-    def _written(self, file: WrittenFile) -> WrittenFile:
+    def _written(self, file: wire.File) -> wire.File:
         return structs.replace(
             file,
             id=self._files.get(file.id, file.id),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from turnkeep.ids import ConversationId
 from turnkeep.model.agents import Agent, AgentSpec, Snapshot
@@ -386,7 +386,7 @@ def conversation_record(conversation: Conversation) -> dict[str, Any]:
 def event_values(event: TurnEvent) -> tuple[str, str]:
     """The values of `type, payload`. The content of the last event is not stored twice: it is the final row's
     display."""
-    if isinstance(event, Result) or (isinstance(event, Failure) and event.content is not UNSET):
+    if isinstance(event, Result) or (isinstance(event, Failure) and event.content is not None):
         event = structs.replace(event, content=())
     kind = event.__struct_config__.tag
     assert isinstance(kind, str)
@@ -396,7 +396,7 @@ def event_values(event: TurnEvent) -> tuple[str, str]:
 def to_recorded(seq: int, payload: str, display: str | None) -> Recorded:
     """An event from its payload and, for the last one, the display of the turn's final row."""
     event = _event(payload)
-    if display is not None and isinstance(event, Result | Failure) and event.content is not UNSET:
+    if display is not None and isinstance(event, Result | Failure) and event.content is not None:
         event = structs.replace(event, content=_parts(display))
     return Recorded(seq=seq, event=event)
 

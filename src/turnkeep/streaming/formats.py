@@ -7,7 +7,7 @@ of hubs, stores or connections. To add one, write an `Encoder` and name it in `F
 from typing import Any, Literal, Protocol, assert_never
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
@@ -360,7 +360,7 @@ def texts_of(event: ToolCalls | Result) -> tuple[str, str]:
     followed by a step.
     """
     if isinstance(event, ToolCalls):
-        return "" if event.reasoning is UNSET else event.reasoning, event.text
+        return event.reasoning or "", event.text
     before = [part for part in event.content[-2:] if not isinstance(part, TextPart)]
     last = before[-1] if before else None
     return last.text if isinstance(last, ReasoningPart) else "", event.message

@@ -1,7 +1,7 @@
 """Reading: windows for the model, transcripts for readers, traces for operators, events for streams."""
 
 import pytest
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from tests.store.databases import Database
 from tests.store.factories import (
@@ -143,7 +143,7 @@ class TestAMessage:
         held = await begin(store, tenant.ann, attachment_ids=ids)
         report = TurnReport(finish="length", readings={ids[0]: "text", ids[1]: "named"})
         running = (await store.transcript(tenant.ann, held.conversation_id)).data[0]
-        assert [ref.reading for ref in running.attachments] == [UNSET, UNSET]
+        assert [ref.reading for ref in running.attachments] == [None, None]
         await store.settle(held, after=1, settlement=answered(held, report=report))
         question, answer = (await store.transcript(tenant.ann, held.conversation_id)).data
         assert [ref.reading for ref in question.attachments] == ["text", "named"]

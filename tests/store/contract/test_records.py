@@ -24,6 +24,7 @@ from turnkeep.ids import new_call_id, new_conversation_id, new_turn_id
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import Receipt
 from turnkeep.store.ports import Store
+from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import (
     Failure,
@@ -34,7 +35,6 @@ from turnkeep_client.wire.events import (
     Source,
     Sources,
     TurnEvent,
-    WrittenFile,
 )
 
 
@@ -60,7 +60,7 @@ class TestWhatIsRecorded:
 
     async def test_every_kind_of_event_comes_back_as_it_was(self, store: Store, tenant: Tenant) -> None:
         held = await begin(store, tenant.ann)
-        written = WrittenFile(
+        written = wire.File(
             id="file_" + "0" * 32,  # type: ignore[arg-type]
             conversation_id=held.conversation_id,
             message_id=None,

@@ -38,8 +38,9 @@ from turnkeep.store.ports import Store
 from turnkeep.store.postgres.io.database import Statements
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.transfer.transcripts import read_transcript
+from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Text
-from turnkeep_client.wire.events import Files, LogLine, WrittenFile
+from turnkeep_client.wire.events import Files, LogLine
 
 
 async def a_rich_conversation(store: Store, tenant: Tenant) -> ConversationId:
@@ -50,8 +51,8 @@ async def a_rich_conversation(store: Store, tenant: Tenant) -> ConversationId:
     held = held_of(first)
     await a_file(store, tenant.ann, "pending.txt", conversation_id=conversation_id, sha256=None)
     written = await a_file(store, tenant.ann, "out.csv", conversation_id=conversation_id, source="sandbox")
-    shown = WrittenFile(
-        **{name: getattr(written, name) for name in WrittenFile.__struct_fields__}  # the wire's view of the row
+    shown = wire.File(
+        **{name: getattr(written, name) for name in wire.File.__struct_fields__}  # the wire's view of the row
     )
     log = LogLine(after_seq=1, level="warn", message="careful", ts=4)
     await store.record(held, after=1, events=[step("s"), Files(files=(shown,))], logs=[log])

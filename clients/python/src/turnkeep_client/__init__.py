@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turnkeep_client.client import AsyncTurnkeep
-    from turnkeep_client.errors import ConnectionLost, TurnFailed, TurnStopped
+    from turnkeep_client.errors import ConnectionLost, TurnFailed, TurnStopped, WaitTimeout
     from turnkeep_client.retry import Trouble
     from turnkeep_client.stream import (
         Answer,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Failure,
         Files,
         Reset,
+        Restarted,
         Result,
         Sources,
         Step,
@@ -44,6 +45,7 @@ __all__ = [
     "Files",
     "Message",
     "Reset",
+    "Restarted",
     "Result",
     "Sources",
     "Step",
@@ -57,12 +59,13 @@ __all__ = [
     "TurnStopped",
     "TurnStream",
     "Turnkeep",
+    "WaitTimeout",
     "verify_tool_call",
 ]
 
 _HOMES = {
     "client": ("AsyncTurnkeep",),
-    "errors": ("ConnectionLost", "TurnFailed", "TurnStopped"),
+    "errors": ("ConnectionLost", "TurnFailed", "TurnStopped", "WaitTimeout"),
     "retry": ("Trouble",),
     "stream": (
         "Answer",
@@ -71,6 +74,7 @@ _HOMES = {
         "Failure",
         "Files",
         "Reset",
+        "Restarted",
         "Result",
         "Sources",
         "Step",

@@ -56,16 +56,22 @@ class WorkspaceFields(LimitFields, total=False):
 
 
 class WorkspaceChanges(WorkspaceFields, total=False):
+    """What can be changed of a workspace."""
+
     name: str
 
 
 class Models(Resource):
+    """The models of the server."""
+
     def list(self) -> AsyncGenerator[ModelName, None]:
         """The models that the server can reach now."""
         return self._pages("/v1/models", ModelName)
 
 
 class NativeTools(Resource):
+    """The tools that agents can name."""
+
     def list(self) -> AsyncGenerator[NativeTool, None]:
         """The tools that agents can name: those of the server, and those of its operator (admins only)."""
         return self._pages("/v1/tools", NativeTool)
@@ -75,6 +81,7 @@ class Keys(Resource):
     """Service keys of the org."""
 
     def list(self) -> AsyncGenerator[Key, None]:
+        """All keys, revoked ones included, without their secrets (admins only)."""
         return self._pages("/v1/keys", Key)
 
     async def create(
@@ -97,10 +104,13 @@ class Keys(Resource):
         return await self._transport.call("POST", "/v1/keys", Key, body=body)
 
     async def revoke(self, key_id: str) -> None:
+        """Make a key invalid from now on."""
         await self._transport.fetch("DELETE", f"/v1/keys/{part(key_id)}")
 
 
 class Tokens(Resource):
+    """Tokens of users."""
+
     async def create(
         self,
         user: str,
@@ -127,6 +137,7 @@ class Users(Resource):
         return self._pages("/v1/users", User, q=query)
 
     async def get(self, user: str) -> User:
+        """One user, with role and limits."""
         return await self._transport.call("GET", f"/v1/users/{part(user)}", User)
 
     async def update(self, /, user: str, **fields: Unpack[UserChanges]) -> User:
@@ -152,12 +163,15 @@ class Workspaces(Resource):
     """Containers inside the org, with limits of their own."""
 
     def list(self) -> AsyncGenerator[Workspace, None]:
+        """All workspaces of the org, or the one that the caller may see."""
         return self._pages("/v1/workspaces", Workspace)
 
     async def get(self, workspace_id: str) -> Workspace:
+        """One workspace, with its limits."""
         return await self._transport.call("GET", f"/v1/workspaces/{part(workspace_id)}", Workspace)
 
     async def create(self, /, name: str, **fields: Unpack[WorkspaceFields]) -> Workspace:
+        """Make a workspace."""
         return await self._transport.call("POST", "/v1/workspaces", Workspace, body={"name": name, **fields})
 
     async def update(self, /, workspace_id: str, **fields: Unpack[WorkspaceChanges]) -> Workspace:
@@ -170,6 +184,8 @@ class Workspaces(Resource):
 
 
 class UsageResource(Resource):
+    """What was used."""
+
     async def get(
         self,
         *,

@@ -19,6 +19,7 @@ from turnkeep_client.errors import ConnectionLost
 from turnkeep_client.stream import TURN_HEADER
 from turnkeep_client.transport import Refusal, Resource, Transport, lines_of, part
 from turnkeep_client.wire import Agent, ToolSecret
+from turnkeep_client.wire.base import without_unset
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, WorldError
 from turnkeep_client.wire.sandbox import DeltaLine, ErrorLine, Line, ResultLine, SandboxLog, decode_line
@@ -44,6 +45,8 @@ class AgentFields(TypedDict, total=False):
 
 
 class AgentChanges(AgentFields, total=False):
+    """What can be changed of an agent."""
+
     name: str
 
 
@@ -51,12 +54,15 @@ class Agents(Resource):
     """Instructions, a model and tools under a name."""
 
     def list(self, *, limit: int | None = None) -> AsyncGenerator[Agent, None]:
+        """The agents of the workspace."""
         return self._pages("/v1/agents", Agent, limit=limit)
 
     async def get(self, agent_id: str) -> Agent:
+        """One agent. Members see less of it than admins."""
         return await self._transport.call("GET", f"/v1/agents/{part(agent_id)}", Agent)
 
     async def create(self, /, name: str, **fields: Unpack[AgentFields]) -> Agent:
+        """Save a new agent. Its `tool_secret` is shown only here; `warnings` say what does not work just now."""
         return await self._transport.call("POST", "/v1/agents", Agent, body={"name": name, **fields})
 
     async def update(self, /, agent_id: str, **fields: Unpack[AgentChanges]) -> Agent:
@@ -116,6 +122,9 @@ class RunStream:
         """Known once the run has begun; `turns.get` shows its result and its files."""
         self.status: Literal["running", "succeeded", "failed"] = "running"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.turn_id or 'not begun yet'}, {self.status})"
+
     async def __aiter__(self) -> AsyncGenerator[RunLine, None]:
         retry = self._transport.retry()
         while True:
@@ -162,6 +171,7 @@ def _read(text: bytes) -> RunLine:
         line, _ = decode_line(text)
     except msgspec.MsgspecError as exc:
         raise Defect(f"The run sent a line that this client cannot read: {exc}. Is one of them older?") from exc
+    without_unset(line)
     return line
 
 

@@ -1,7 +1,10 @@
 """Conversations: list, search, make, change, delete, restore; their messages, rows, export and import."""
 
-from collections.abc import AsyncGenerator
-from typing import Literal, Unpack
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Literal, TypedDict, Unpack
+
+import msgspec
 
 from turnkeep_client.transport import Resource, given, part
 from turnkeep_client.wire import Conversation, Imported, Message, Page, Replay, TraceRow
@@ -10,6 +13,17 @@ from turnkeep_client.wire.conversations import ConversationFields
 
 Order = Literal["asc", "desc"]
 Provider = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
+Document = bytes | str | Sequence[Mapping[str, Any]] | Mapping[str, Any]
+
+
+class ConversationChanges(TypedDict, total=False):
+    """What can be changed of a conversation; None takes the model or the agent away."""
+
+    title: str
+    model: str | None
+    agent_id: str | None
+    head_turn_id: str
+    metadata: JsonObject
 
 
 class Conversations(Resource):
@@ -22,6 +36,7 @@ class Conversations(Resource):
     async def page(
         self, q: str | None = None, *, limit: int | None = None, cursor: str | None = None
     ) -> Page[Conversation]:
+        """One page of the same list, and the cursor of the next one."""
         return await self._page("/v1/conversations", Conversation, q=q, limit=limit, cursor=cursor)
 
     async def create(
@@ -33,34 +48,21 @@ class Conversations(Resource):
         metadata: JsonObject | None = None,
         **fields: Unpack[ConversationFields],
     ) -> Conversation:
+        """Make an empty conversation. A question without a conversation makes one too."""
         body = given(title=title, agent_id=agent_id, model=model, metadata=metadata, **fields)
         return await self._transport.call("POST", "/v1/conversations", Conversation, body=body)
 
     async def get(self, conversation_id: str) -> Conversation:
+        """One conversation, with the turn that runs and those that wait."""
         return await self._transport.call("GET", _path(conversation_id), Conversation)
 
     async def rename(self, conversation_id: str, title: str) -> Conversation:
+        """Give it another title."""
         return await self.update(conversation_id, title=title)
 
-    async def update(
-        self,
-        conversation_id: str,
-        *,
-        title: str | None = None,
-        model: str | None = None,
-        agent_id: str | None = None,
-        head_turn_id: str | None = None,
-        metadata: JsonObject | None = None,
-    ) -> Conversation:
-        """Change what is given; `head_turn_id` switches to another branch."""
-        body = given(
-            title=title,
-            model=model,
-            agent_id=agent_id,
-            head_turn_id=head_turn_id,
-            metadata=metadata,
-        )
-        return await self._transport.call("PATCH", _path(conversation_id), Conversation, body=body)
+    async def update(self, /, conversation_id: str, **fields: Unpack[ConversationChanges]) -> Conversation:
+        """Change the given fields; `head_turn_id` switches to another branch, None takes model or agent away."""
+        return await self._transport.call("PATCH", _path(conversation_id), Conversation, body=fields)
 
     async def delete(self, conversation_id: str) -> None:
         """Delete it with its files; it can be restored for a while."""
@@ -71,6 +73,7 @@ class Conversations(Resource):
         await self._transport.fetch("POST", f"{_path(conversation_id)}/erase", is_safe=True)
 
     async def restore(self, conversation_id: str) -> Conversation:
+        """Undo a delete."""
         return await self._transport.call("POST", f"{_path(conversation_id)}/restore", Conversation, is_safe=True)
 
     def messages(
@@ -93,15 +96,23 @@ class Conversations(Resource):
         """The whole conversation without loss, as JSON that `import_` takes (service keys only)."""
         return await self._transport.fetch("GET", f"{_path(conversation_id)}/export")
 
-    async def import_(self, document: bytes, *, title: str | None = None, form: str | None = None) -> Imported:
+    async def import_(self, document: Document, *, title: str | None = None, form: str | None = None) -> Imported:
         """Make conversations of an export of Turnkeep or ChatGPT, or of a history from elsewhere (service keys only).
 
-        `form` names the shape of a foreign history (`anthropic`, `openai_chat`, `openai_responses`, `ai_sdk`, `rows`,
-        `plain`) if it cannot be detected.
+        `document` is the bytes or the text of the export, or the list of messages or the object itself. `form` names
+        the shape of a foreign history (`anthropic`, `openai_chat`, `openai_responses`, `ai_sdk`, `rows`, `plain`) if it
+        cannot be detected.
         """
+        content = await asyncio.to_thread(_encoded, document)
         return await self._transport.call_raw(
-            "POST", "/v1/import", Imported, query={"title": title, "form": form}, content=document
+            "POST", "/v1/import", Imported, query={"title": title, "form": form}, content=content
         )
+
+
+def _encoded(document: Document) -> bytes:
+    if isinstance(document, str):
+        return document.encode()
+    return document if isinstance(document, bytes) else msgspec.json.encode(document)
 
 
 def _path(conversation_id: str) -> str:

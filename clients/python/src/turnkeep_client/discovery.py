@@ -50,10 +50,6 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
         return f"ServerAddress(url={self.url!r}, key={'***' if self.key else None}, found_in={self.found_in!r})"
 
 
-Place = ServerAddress
-"""The former name."""
-
-
 def find_server(
     url: str | None = None,
     key: str | None = None,

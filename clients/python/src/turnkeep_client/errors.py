@@ -5,10 +5,12 @@
     WorldError
     ├── Unavailable
     │   └── ConnectionLost     the server cannot be reached, or went away and did not come back in time
+    ├── WaitTimeout            the answer did not come within the caller's time; the turn goes on
     └── TurnFailed             the turn ended without an answer
         └── TurnStopped        because a caller stopped it
 
-Every other error is the one that the server raised: same class, same code, same words.
+Every other error is the one that the server raised: same class, same code, same words. `status` is that of the
+response, and `request_id` names the line in the server's log.
 """
 
 from __future__ import annotations
@@ -79,6 +81,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "UnsupportedMediaType",
+    "WaitTimeout",
     "WorldError",
     "error_of",
     "failed",
@@ -97,13 +100,24 @@ class ConnectionLost(Unavailable):
         self.cursor = cursor
 
 
+class WaitTimeout(WorldError):
+    """The answer did not come within `timeout_seconds`. This does not stop the turn: follow it by its id, or cancel
+    it."""
+
+    code = "wait_timeout"
+
+    def __init__(self, seconds: float, *, turn_id: str | None, cursor: str = "") -> None:
+        super().__init__(f"There was no answer within {seconds:g} s. Follow the turn, or cancel it.")
+        self.turn_id = turn_id
+        self.cursor = cursor
+
+
 class Refused(CallerError):
     """The server refused for a reason that this release has no class for; `server_code` names it."""
 
-    def __init__(self, detail: str, *, server_code: str, status: int) -> None:
+    def __init__(self, detail: str, *, server_code: str) -> None:
         super().__init__(detail)
         self.server_code = server_code
-        self.status = status
 
 
 class TurnFailed(WorldError):
@@ -130,6 +144,12 @@ def failed(answer: Answer) -> TurnFailed:
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> TurnkeepError:
     """The error that the server meant. Only the status counts if the response comes from a proxy."""
+    error = _error_of(status, headers, body)
+    error.status, error.request_id = status, headers.get("x-request-id") or None
+    return error
+
+
+def _error_of(status: int, headers: Mapping[str, str], body: bytes) -> TurnkeepError:
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except msgspec.MsgspecError:
@@ -163,7 +183,7 @@ def _from_status(status: int, detail: str, code: str) -> TurnkeepError:
     if status >= 500:
         return Defect(detail)
     known = _BY_STATUS.get(status)
-    return known(detail) if known is not None else Refused(detail, server_code=code, status=status)
+    return known(detail) if known is not None else Refused(detail, server_code=code)
 
 
 _BY_STATUS: dict[int, type[CallerError]] = {

@@ -1,20 +1,17 @@
 """Pages and tables: write, read, search; CSV in and out, streamed both ways."""
 
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
-from turnkeep_client.files import Source, _chunks, _described
+from turnkeep_client.files import OnSent, Source, chunks_of, described
 from turnkeep_client.transport import Refusal, Resource, given, lines_of, part
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 from turnkeep_client.wire.errors import CallerError, Defect
 from turnkeep_client.wire.knowledge import Added, KnowledgePage, PageItem, Row, Table, TableColumn
-
-OnSent = Callable[[int], None]
-"""Called with the number of bytes that have been sent."""
 
 
 class ImportStep(Struct, frozen=True, kw_only=True):
@@ -39,9 +36,11 @@ class Pages(Resource):
         return self._pages("/v1/pages", PageItem, limit=limit, q=q)
 
     async def get(self, page_id: str) -> KnowledgePage:
+        """A page with its Markdown."""
         return await self._transport.call("GET", f"/v1/pages/{part(page_id)}", KnowledgePage)
 
     async def create(self, title: str, content: str = "") -> KnowledgePage:
+        """Write a page. A search finds it at once."""
         body = {"title": title, "content": content}
         return await self._transport.call("POST", "/v1/pages", KnowledgePage, body=body)
 
@@ -51,6 +50,7 @@ class Pages(Resource):
         return await self._transport.call("PATCH", f"/v1/pages/{part(page_id)}", KnowledgePage, body=body)
 
     async def delete(self, page_id: str) -> None:
+        """Delete a page, for good."""
         await self._transport.fetch("DELETE", f"/v1/pages/{part(page_id)}")
 
 
@@ -58,12 +58,15 @@ class Tables(Resource):
     """Tables of a workspace, and their rows."""
 
     def list(self, *, limit: int | None = None) -> AsyncGenerator[Table, None]:
+        """The tables of the workspace, without their rows."""
         return self._pages("/v1/tables", Table, limit=limit)
 
     async def get(self, table_id: str) -> Table:
+        """A table with its columns, without its rows."""
         return await self._transport.call("GET", _path(table_id), Table)
 
     async def create(self, name: str, columns: Sequence[TableColumn | JsonObject], *, description: str = "") -> Table:
+        """Make an empty table with these columns. `import_csv` makes one of a file."""
         body = {"name": name, "columns": list(columns), "description": description}
         return await self._transport.call("POST", "/v1/tables", Table, body=body)
 
@@ -80,6 +83,7 @@ class Tables(Resource):
         return await self._transport.call("PATCH", _path(table_id), Table, body=body)
 
     async def delete(self, table_id: str) -> None:
+        """Delete a table with all its rows, for good."""
         await self._transport.fetch("DELETE", _path(table_id))
 
     def rows(
@@ -109,6 +113,7 @@ class Tables(Resource):
         return await self._transport.call("POST", path, Added, body=body, headers=headers, is_safe=is_safe)
 
     async def get_row(self, table_id: str, row: int) -> Row:
+        """One row by its number."""
         return await self._transport.call("GET", f"{_path(table_id)}/rows/{row}", Row)
 
     async def update_row(self, table_id: str, row: int, values: Mapping[str, JsonValue]) -> Row:
@@ -117,6 +122,7 @@ class Tables(Resource):
         return await self._transport.call("PATCH", f"{_path(table_id)}/rows/{row}", Row, body=body)
 
     async def delete_row(self, table_id: str, row: int) -> None:
+        """Delete a row, for good."""
         await self._transport.fetch("DELETE", f"{_path(table_id)}/rows/{row}")
 
     async def import_csv(
@@ -134,14 +140,14 @@ class Tables(Resource):
         Yields the progress; the last step has the table. The import is undone if the caller stops reading before.
         Raises ImportRefused, naming the line, for what does not fit; then nothing of the file is stored.
         """
-        size, _, _ = _described(source, "rows.csv", "text/csv")
+        size, _, _ = described(source, "rows.csv", "text/csv")
         path = "/v1/tables" if table_id is None else f"{_path(table_id)}/rows"
         kind = "text/csv" if charset is None else f"text/csv; charset={charset}"
         headers = {"content-type": kind, "accept": "application/x-ndjson", "content-length": str(size)}
         query = given(name=name, delimiter=delimiter)
         try:
             async with self._transport.stream(
-                "POST", path, headers=headers, query=query, content=_counted(source, on_sent)
+                "POST", path, headers=headers, query=query, content=chunks_of(source, on_sent)
             ) as response:
                 async for line in lines_of(response):
                     yield _step(line)
@@ -164,7 +170,7 @@ def _path(table_id: str) -> str:
 
 class _Line(Struct, frozen=True, kw_only=True):
     type: str
-    message: str | UnsetType = UNSET
+    message: str | None = None
 
 
 def _step(line: bytes) -> ImportStep:
@@ -176,15 +182,6 @@ def _step(line: bytes) -> ImportStep:
     answer: dict[str, Any] = msgspec.json.decode(line)
     table = msgspec.convert(answer.get("table", answer), Table)
     return ImportStep(type="result", rows=answer.get("rows", table.row_count), table=table)
-
-
-async def _counted(source: Source, on_sent: OnSent | None) -> AsyncIterator[bytes]:
-    sent = 0
-    async for chunk in _chunks(source):
-        yield chunk
-        sent += len(chunk)
-        if on_sent is not None:
-            on_sent(sent)
 
 
 def size_of_source(source: Source) -> int:

@@ -14,16 +14,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from turnkeep_client.errors import ConnectionLost, failed
+from turnkeep_client.errors import ConnectionLost, WaitTimeout, failed
 from turnkeep_client.retry import OnTrouble, Retry
 from turnkeep_client.transport import Refusal, Transport
 from turnkeep_client.wire import Accepted, File, Source, Turn, TurnFailure
+from turnkeep_client.wire.base import without_unset
 from turnkeep_client.wire.blocks import JsonObject, Part, TextPart, Usage
 from turnkeep_client.wire.display import Display, fold
 from turnkeep_client.wire.errors import Defect
 from turnkeep_client.wire.events import (
+    Delta,
     Failure,
     Files,
     Reset,
@@ -34,7 +36,6 @@ from turnkeep_client.wire.events import (
     TurnBegan,
     TurnEvent,
 )
-from turnkeep_client.wire.events import Preview as Delta
 from turnkeep_client.wire.sse import ServerSentEvent, SseParser
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ __all__ = [
     "Failure",
     "Files",
     "Reset",
+    "Restarted",
     "Result",
     "Sources",
     "Step",
@@ -58,7 +60,6 @@ __all__ = [
     "TurnStream",
     "TurnView",
     "Unknown",
-    "View",
     "decode_event",
     "is_terminal",
 ]
@@ -146,6 +147,7 @@ class TurnView:
         self._preview: dict[str, list[str]] = {"text": [], "reasoning": []}
 
     def add(self, event: Event) -> None:
+        """Take the next event of the turn."""
         match event:
             case Delta():
                 self._preview.setdefault(event.kind, []).append(event.text)
@@ -176,7 +178,17 @@ class TurnView:
         """The text that is being streamed, or the last one; at the end the text of the answer."""
         if isinstance(self.ending, Result):
             return self.ending.message
-        return "".join(self._preview["text"]) or self._said
+        return self.preview or self._said
+
+    @property
+    def preview(self) -> str:
+        """The text that no event has confirmed yet."""
+        return "".join(self._preview["text"])
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there was anything but previews."""
+        return bool(self._events)
 
     @property
     def is_speaking(self) -> bool:
@@ -186,14 +198,14 @@ class TurnView:
     @property
     def content(self) -> tuple[Part, ...]:
         """Everything that a reader sees, in order; once the turn has ended this is what history shows."""
-        text, reasoning = "".join(self._preview["text"]), "".join(self._preview["reasoning"])
-        return self.display.then_said(text=text, reasoning=reasoning).content
+        return self.display.then_said(text=self.preview, reasoning="".join(self._preview["reasoning"])).content
 
     @property
     def display(self) -> Display:
         """The same without the text that is being streamed."""
         if self._display is None:
             self._display = fold(self._events)
+            without_unset(self._display)
         return self._display
 
     def answer(self, *, turn_id: str, conversation_id: str) -> Answer:
@@ -206,11 +218,10 @@ class TurnView:
         else:
             error = TurnFailure(code=ending.code, message=ending.message)
             status = "cancelled" if ending.code == "cancelled" else "failed"
-        message_id = ending.message_id
         return Answer(
             conversation_id=conversation_id,
             turn_id=turn_id,
-            message_id=message_id if isinstance(message_id, str) else None,
+            message_id=ending.message_id,
             status=status,
             text=self.text,
             content=self.content,
@@ -225,8 +236,72 @@ class TurnView:
         self._preview = {"text": [], "reasoning": []}
 
 
-View = TurnView
-"""The former name."""
+class Restarted(str):
+    """In `words()`: the model begins this text anew, with other words. Drop the last `dropped` characters.
+
+    As text it is empty, so a program that only joins words needs no case for it.
+    """
+
+    dropped: int
+
+    def __new__(cls, dropped: int) -> Self:
+        restarted = super().__new__(cls)
+        restarted.dropped = dropped
+        return restarted
+
+    def __repr__(self) -> str:
+        return f"Restarted(dropped={self.dropped})"
+
+
+class WordStream:
+    """Turns events into words, each of them once, also where the model says the same text again.
+
+    The words of an iteration are previews until its event has the whole text. After a reset the model speaks again.
+    As long as the new text is the beginning of what was given, nothing is given.
+    """
+
+    def __init__(self, given: str = "", *, is_cut: bool = False) -> None:
+        """`given` was read before. `is_cut`: the stream begins inside of a text whose beginning is not known."""
+        self._given = given
+        self._said: str | None = None
+        """The new text after a reset, until it is longer than the old one or differs."""
+        self._is_cut = is_cut
+
+    def add(self, event: Event) -> list[str]:
+        """The words that this event adds."""
+        match event:
+            case Delta() if event.kind == "text":
+                return self._speak(event.text)
+            case Reset():
+                self._said, self._is_cut = "", False
+            case ToolCalls():
+                return self._complete(event.text)
+            case Result():
+                return self._complete(event.message)
+        return []
+
+    def _speak(self, text: str) -> list[str]:
+        if self._said is None:
+            self._given += text
+            return [text]
+        self._said += text
+        if self._given.startswith(self._said):
+            return []
+        words = self._after(self._given, self._said)
+        self._given, self._said = self._said, None
+        return words
+
+    def _complete(self, text: str) -> list[str]:
+        """The whole text of the iteration: what of it was not given yet."""
+        words = [] if self._is_cut else self._after(self._given, text)
+        self._given, self._said, self._is_cut = "", None, False
+        return words
+
+    @staticmethod
+    def _after(given: str, text: str) -> list[str]:
+        if not text.startswith(given):
+            return [Restarted(len(given)), *([text] if text else [])]
+        return [text[len(given) :]] if len(text) > len(given) else []
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
@@ -256,6 +331,7 @@ class TurnStream:
         self._transport = transport
         self._asking = asking
         self._turn_id = turn_id
+        self._begins_after = after
         self._cursor = after
         self._on_trouble = on_trouble
         self._conversation_id: str | None = None
@@ -264,6 +340,10 @@ class TurnStream:
         self._unread: list[Event] = []
         self._reading = asyncio.Lock()
         """One event is read at a time, also when one task stops the turn while another waits for its first word."""
+
+    def __repr__(self) -> str:
+        state = "over" if self.is_over else f"cursor={self._cursor!r}"
+        return f"{type(self).__name__}({self._turn_id or 'not asked yet'}, {state})"
 
     # --- what is known
 
@@ -274,6 +354,7 @@ class TurnStream:
 
     @property
     def conversation_id(self) -> str | None:
+        """Known with the first event."""
         return self._conversation_id
 
     @property
@@ -293,10 +374,12 @@ class TurnStream:
 
     @property
     def view(self) -> TurnView:
+        """What a reader sees of the turn so far, in detail."""
         return self._view
 
     @property
     def is_over(self) -> bool:
+        """Whether the last event has been read."""
         return self._view.ending is not None
 
     # --- reading
@@ -310,20 +393,38 @@ class TurnStream:
             return self._unread.pop(0) if self._unread else await self._next()
 
     async def words(self) -> AsyncGenerator[str, None]:
-        """The text of the answer, as it is streamed: every delta, without the reasoning."""
-        async for event in self:
-            if isinstance(event, Delta) and event.kind == "text":
-                yield event.text
+        """The text of the answer, as it is streamed, without the reasoning: every word once.
 
-    async def result(self) -> Answer:
-        """Read to the end and return the answer. Raises TurnFailed, or TurnStopped, which hold what was kept."""
-        answer = await self.settled()
+        When another worker takes the turn over, the model speaks again. Words that were given are not repeated. If the
+        new text differs, a `Restarted` comes first: it is an empty text, and says how many characters are void.
+        """
+        words = WordStream(self._view.preview, is_cut="." in self._begins_after and not self._view.has_events)
+        async for event in self:
+            for word in words.add(event):
+                yield word
+
+    async def result(self, *, timeout_seconds: float | None = None) -> Answer:
+        """Read to the end and return the answer. Raises TurnFailed, or TurnStopped, which hold what was kept.
+
+        Raises WaitTimeout if the answer does not come in time. The stream can then be read on.
+        """
+        answer = await self.settled(timeout_seconds=timeout_seconds)
         if answer.status != "succeeded":
             raise failed(answer)
         return answer
 
-    async def settled(self) -> Answer:
+    async def settled(self, *, timeout_seconds: float | None = None) -> Answer:
         """Read to the end and return the result of the turn, also when it failed or was stopped."""
+        limit = asyncio.timeout(timeout_seconds)
+        try:
+            async with limit:
+                return await self._settled()
+        except TimeoutError as exc:
+            if timeout_seconds is None or not limit.expired():
+                raise
+            raise WaitTimeout(timeout_seconds, turn_id=self._turn_id, cursor=self._cursor) from exc
+
+    async def _settled(self) -> Answer:
         async for _ in self:
             pass
         assert self._turn_id is not None, "a stream that has ended knows its turn"
@@ -425,7 +526,7 @@ class TurnStream:
                     self._turn_id, self._conversation_id = event.turn_id, event.conversation_id
                 self._view.add(event)
                 self._cursor = frame.id
-                yield event
+                yield _shown(event)
                 if is_terminal(event):
                     return
 
@@ -447,6 +548,15 @@ class TurnStream:
             "The server ended the stream before the turn had ended.", turn_id=self._turn_id, cursor=self._cursor
         )
         await retry.wait(lost, at_least=(parser.retry_milliseconds or 0) / 1000)
+
+
+def _shown(event: Event) -> Event:
+    """The event for the caller. The view keeps its steps as they came, since a null replaces what was said before."""
+    if isinstance(event, Step):
+        event = structs.replace(event)
+    if not isinstance(event, Delta):
+        without_unset(event)
+    return event
 
 
 def _answer_of(turn: Turn) -> Answer:

@@ -1,18 +1,24 @@
-"""The sync client: the same verbs, for code without a loop. A thread of its own runs the async client.
+"""The sync client: the same verbs, for code without a loop. One thread runs the async clients of a process.
 
 Each verb is the async one, wrapped: the same name, the same arguments, the same answers. Async iterators become
 iterators. Ctrl-C reaches the caller at once and loses nothing: an event that was under way comes with the next one.
+
+A client survives `fork`, as web servers and task queues use it: the child starts a thread and connections of its own
+when it first needs them. A stream belongs to the process that opened it.
 """
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from turnkeep_client.account import Erasures, Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
 from turnkeep_client.agents import Agents, RunLine, RunStream
@@ -24,10 +30,21 @@ from turnkeep_client.knowledge import Pages, Tables
 from turnkeep_client.people import Invites, Sessions
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.stream import Answer, Event, TurnStream, TurnView
-from turnkeep_client.transport import PATIENCE_SECONDS, SILENCE_SECONDS, TIMEOUT_SECONDS
+from turnkeep_client.transport import (
+    PATIENCE_SECONDS,
+    SILENCE_SECONDS,
+    TIMEOUT_SECONDS,
+    ClientOptions,
+    OptionChanges,
+    load_network,
+)
 from turnkeep_client.turns import Turns
-from turnkeep_client.wire import Turn
+from turnkeep_client.wire import Me, Turn
 from turnkeep_client.wire.blocks import Part
+from turnkeep_client.wire.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = ["Items", "LoopThread", "Stream", "SyncResource", "SyncRun", "Turnkeep"]
 
@@ -37,15 +54,42 @@ Found = TypeVar("Found")
 
 
 class LoopThread:
-    """An event loop in a thread of its own."""
+    """An event loop in a thread of its own, which starts with the first work. A forked process gets another one."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="turnkeep client", daemon=True)
-        self._thread.start()
+        self._clients = 0
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)
 
-    def submit(self, work: Coroutine[Any, Any, Found]) -> "Future[Found]":
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+    def _begin(self) -> None:
+        """Without a thread. In a forked process that of the parent does not run, and its locks may be held."""
+        self._lock = threading.Lock()
+        self._inherited = getattr(self, "_running", None)
+        """Kept, because the garbage collector would warn of a loop that was never closed."""
+        self._running: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+
+    def open(self) -> None:
+        """One more client uses it."""
+        with self._lock:
+            self._clients += 1
+
+    def close(self) -> None:
+        """One client less uses it. After the last one the thread ends."""
+        with self._lock:
+            self._clients -= 1
+            if self._clients > 0 or self._running is None:
+                return
+            loop, thread = self._running
+            self._running = None
+        asyncio.run_coroutine_threadsafe(loop.shutdown_asyncgens(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+    def submit(self, work: Coroutine[Any, Any, Found]) -> Future[Found]:
+        """Start the work and return at once."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop())
 
     def run(self, work: Coroutine[Any, Any, Found]) -> Found:
         """The outcome of the work, which is given up when the caller is interrupted."""
@@ -56,19 +100,58 @@ class LoopThread:
             future.cancel()
             raise
 
-    def close(self) -> None:
-        if not self._loop.is_closed():
-            self.run(self._loop.shutdown_asyncgens())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._running is None:
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name="turnkeep client", daemon=True)
+                thread.start()
+                self._running = loop, thread
+            return self._running[0]
+
+
+@cache
+def shared_loop() -> LoopThread:
+    """The thread of all sync clients of this process."""
+    return LoopThread()
+
+
+class ProcessLoop:
+    """The loop for what cannot be carried into another process: an iterator or a stream that has begun."""
+
+    def __init__(self, loop: LoopThread) -> None:
+        self._loop = loop
+        self._process = os.getpid()
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a forked process, and another one opened the stream."""
+        return self._process != os.getpid()
+
+    def submit(self, work: Coroutine[Any, Any, Found]) -> Future[Found]:
+        """Start the work and return at once. Raises InvalidRequest in a forked process."""
+        self._check(work)
+        return self._loop.submit(work)
+
+    def run(self, work: Coroutine[Any, Any, Found]) -> Found:
+        """The outcome of the work. Raises InvalidRequest in a forked process."""
+        self._check(work)
+        return self._loop.run(work)
+
+    def _check(self, work: Coroutine[Any, Any, Any]) -> None:
+        if self.is_inherited:
+            work.close()
+            raise InvalidRequest(
+                "This stream was opened before the process was forked. Open another one here, for example with "
+                "`turns.follow(turn_id, after=cursor)`."
+            )
 
 
 class Items(Generic[Found]):
     """An iterator over an async one. An interrupted step is not lost: the next call returns it."""
 
     def __init__(
-        self, loop: LoopThread, source: AsyncIterator[Found], close: Callable[[], Coroutine[Any, Any, None]]
+        self, loop: ProcessLoop, source: AsyncIterator[Found], close: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         self._loop = loop
         self._source = source
@@ -79,7 +162,7 @@ class Items(Generic[Found]):
         return self
 
     def __next__(self) -> Found:
-        if self._pending is None:
+        if self._pending is None or self._loop.is_inherited:
             self._pending = self._loop.submit(_next(self._source))
         try:
             found = self._pending.result()
@@ -94,6 +177,9 @@ class Items(Generic[Found]):
         return found
 
     def close(self) -> None:
+        """End the iteration before its end. It does nothing in a forked process."""
+        if self._loop.is_inherited:
+            return
         if self._pending is not None:
             self._pending.cancel()
             with contextlib.suppress(BaseException):
@@ -106,16 +192,20 @@ async def _next(source: AsyncIterator[Found]) -> Found:
 
 
 def items_of(loop: LoopThread, source: AsyncGenerator[Found, None]) -> Items[Found]:
-    return Items(loop, source, source.aclose)
+    """The items of a source that is opened now."""
+    return Items(ProcessLoop(loop), source, source.aclose)
 
 
 class Stream:
     """A turn as its reader follows it; see `TurnStream`. Iterate for events, or call `result()`."""
 
     def __init__(self, loop: LoopThread, stream: TurnStream) -> None:
-        self._loop = loop
+        self._loop = ProcessLoop(loop)
         self._stream = stream
         self._items: Items[Event] | None = None
+
+    def __repr__(self) -> str:
+        return repr(self._stream).replace(type(self._stream).__name__, type(self).__name__, 1)
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -126,18 +216,19 @@ class Stream:
         return next(self._items)
 
     def words(self) -> Iterator[str]:
-        """The text of the answer, as it is streamed."""
-        return items_of(self._loop, self._stream.words())
+        """The text of the answer, as it is streamed: every word once; see `TurnStream.words`."""
+        source = self._stream.words()
+        return Items(self._loop, source, source.aclose)
 
-    def result(self) -> Answer:
-        """Read to the end and return the answer. Raises TurnFailed, or TurnStopped."""
+    def result(self, *, timeout_seconds: float | None = None) -> Answer:
+        """Read to the end and return the answer. Raises TurnFailed, TurnStopped, or WaitTimeout."""
         self._drop()
-        return self._loop.run(self._stream.result())
+        return self._loop.run(self._stream.result(timeout_seconds=timeout_seconds))
 
-    def settled(self) -> Answer:
+    def settled(self, *, timeout_seconds: float | None = None) -> Answer:
         """Read to the end and return the result of the turn, also when it failed or was stopped."""
         self._drop()
-        return self._loop.run(self._stream.settled())
+        return self._loop.run(self._stream.settled(timeout_seconds=timeout_seconds))
 
     def cancel(self) -> Turn:
         """Stop the turn; what was said is kept."""
@@ -148,8 +239,10 @@ class Stream:
         return self._loop.run(self._stream.started())
 
     def close(self) -> None:
-        self._drop()
-        self._loop.run(self._stream.close())
+        """Close the connection. The stream can be iterated again. It does nothing in a forked process."""
+        if not self._loop.is_inherited:
+            self._drop()
+            self._loop.run(self._stream.close())
 
     def _drop(self) -> None:
         items, self._items = self._items, None
@@ -166,30 +259,37 @@ class Stream:
 
     @property
     def turn_id(self) -> str | None:
+        """Known as soon as the server has taken the question."""
         return self._stream.turn_id
 
     @property
     def conversation_id(self) -> str | None:
+        """Known with the first event."""
         return self._stream.conversation_id
 
     @property
     def cursor(self) -> str:
+        """After the last event that was returned."""
         return self._stream.cursor
 
     @property
     def text(self) -> str:
+        """The text that is being streamed, or the last one; at the end the text of the answer."""
         return self._stream.text
 
     @property
     def content(self) -> tuple[Part, ...]:
+        """Everything that a reader sees of the turn so far: words, steps and files in order."""
         return self._stream.content
 
     @property
     def view(self) -> TurnView:
+        """What a reader sees of the turn so far, in detail."""
         return self._stream.view
 
     @property
     def is_over(self) -> bool:
+        """Whether the last event has been read."""
         return self._stream.is_over
 
 
@@ -200,14 +300,19 @@ class SyncRun:
         self._loop = loop
         self._run = run
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._run.turn_id or 'not begun yet'}, {self._run.status})"
+
     def __iter__(self) -> Iterator[RunLine]:
         return items_of(self._loop, self._run.__aiter__())
 
     def result(self) -> str:
+        """Run to the end; the text of the result. Raises RunFailed if there is none."""
         return self._loop.run(self._run.result())
 
     @property
     def turn_id(self) -> str | None:
+        """Known once the run has begun; `turns.get` shows its result and its files."""
         return self._run.turn_id
 
 
@@ -217,6 +322,9 @@ class SyncResource(Generic[Group]):
     def __init__(self, loop: LoopThread, group: Group) -> None:
         self._loop = loop
         self._group = group
+
+    def __repr__(self) -> str:
+        return repr(self._group)
 
 
 def _blocking(
@@ -257,6 +365,7 @@ class SyncTurns(SyncResource[Turns]):
     wait = _blocking(Turns.wait)
     get = _blocking(Turns.get)
     cancel = _blocking(Turns.cancel)
+    stream_url = _blocking(Turns.stream_url)
     trace = _blocking(Turns.trace)
     regenerate = _streaming(Turns.regenerate)
     edit = _streaming(Turns.edit)
@@ -286,6 +395,8 @@ class SyncFiles(SyncResource[FileResource]):
     get = _blocking(FileResource.get)
     delete = _blocking(FileResource.delete)
     save = _blocking(FileResource.save)
+    text = _blocking(FileResource.text)
+    thumbnail = _blocking(FileResource.thumbnail)
     read = _blocking(FileResource.read)
     chunks = _iterating(FileResource.chunks)
     download = _blocking(FileResource.download)
@@ -302,7 +413,7 @@ class SyncAgents(SyncResource[Agents]):
     add_skill = _blocking(Agents.add_skill)
     remove_skill = _blocking(Agents.remove_skill)
 
-    def run(self, agent_id: str, prompt: str, *, attachment_ids: "tuple[str, ...] | None" = None) -> SyncRun:
+    def run(self, agent_id: str, prompt: str, *, attachment_ids: Sequence[str] | None = None) -> SyncRun:
         """Run an agent once, without a conversation."""
         return SyncRun(self._loop, self._group.run(agent_id, prompt, attachment_ids=attachment_ids))
 
@@ -388,6 +499,8 @@ class Turnkeep:
 
     with Turnkeep() as turnkeep:
         print(turnkeep.ask("Hello?").text)
+
+    All clients of a process share one thread. A client may be used by many threads at once, and after a fork.
     """
 
     def __init__(
@@ -402,6 +515,7 @@ class Turnkeep:
         silence_seconds: float = SILENCE_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
         on_trouble: OnTrouble | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         inner = AsyncTurnkeep(
             base_url,
@@ -413,36 +527,70 @@ class Turnkeep:
             silence_seconds=silence_seconds,
             patience_seconds=patience_seconds,
             on_trouble=on_trouble,
+            transport=transport,
         )
+        load_network()
+        self._use(inner, shared_loop())
+        self._loop.open()
+        self._is_open = True
+
+    def _use(self, inner: AsyncTurnkeep, loop: LoopThread) -> None:
         self._inner = inner
-        self._loop = LoopThread()
-        self.turns = SyncTurns(self._loop, inner.turns)
-        self.conversations = SyncConversations(self._loop, inner.conversations)
-        self.files = SyncFiles(self._loop, inner.files)
-        self.agents = SyncAgents(self._loop, inner.agents)
-        self.pages = SyncPages(self._loop, inner.pages)
-        self.tables = SyncTables(self._loop, inner.tables)
-        self.models = SyncModels(self._loop, inner.models)
-        self.keys = SyncKeys(self._loop, inner.keys)
-        self.tokens = SyncTokens(self._loop, inner.tokens)
-        self.users = SyncUsers(self._loop, inner.users)
-        self.erasures = SyncErasures(self._loop, inner.erasures)
-        self.invites = SyncInvites(self._loop, inner.invites)
-        self.sessions = SyncSessions(self._loop, inner.sessions)
-        self.tools = SyncNativeTools(self._loop, inner.tools)
-        self.workspaces = SyncWorkspaces(self._loop, inner.workspaces)
-        self.usage = SyncUsage(self._loop, inner.usage)
+        self._loop = loop
+        self._is_open = False
+        """Whether the thread counts this client. One that was made from another client counts as that one."""
+        self.turns = SyncTurns(loop, inner.turns)
+        self.conversations = SyncConversations(loop, inner.conversations)
+        self.files = SyncFiles(loop, inner.files)
+        self.agents = SyncAgents(loop, inner.agents)
+        self.pages = SyncPages(loop, inner.pages)
+        self.tables = SyncTables(loop, inner.tables)
+        self.models = SyncModels(loop, inner.models)
+        self.keys = SyncKeys(loop, inner.keys)
+        self.tokens = SyncTokens(loop, inner.tokens)
+        self.users = SyncUsers(loop, inner.users)
+        self.erasures = SyncErasures(loop, inner.erasures)
+        self.invites = SyncInvites(loop, inner.invites)
+        self.sessions = SyncSessions(loop, inner.sessions)
+        self.tools = SyncNativeTools(loop, inner.tools)
+        self.workspaces = SyncWorkspaces(loop, inner.workspaces)
+        self.usage = SyncUsage(loop, inner.usage)
         self.ask = self.turns.ask
         self.stream = self.turns.stream
+
+    def __repr__(self) -> str:
+        return repr(self._inner).replace(type(self._inner).__name__, type(self).__name__, 1)
 
     @property
     def place(self) -> ServerAddress:
         """The server that is asked."""
         return self._inner.place
 
+    @property
+    def options(self) -> ClientOptions:
+        """For whom the client acts, and how long it waits."""
+        return self._inner.options
+
+    def with_options(self, **changes: Unpack[OptionChanges]) -> Self:
+        """A client with other options on the same connections; see `AsyncTurnkeep.with_options`."""
+        other = object.__new__(type(self))
+        other._use(self._inner.with_options(**changes), self._loop)
+        return other
+
+    def as_user(self, user: str, *, workspace_id: str | None = None) -> Self:
+        """The same server for one user of yours (service keys only). It need not be closed."""
+        return self.with_options(user=user, workspace_id=workspace_id or self.options.workspace_id)
+
+    def me(self) -> Me:
+        """Who the server takes this client for: user, workspace, role and scopes, and the limits of files."""
+        return self._loop.run(self._inner.me())
+
     def close(self) -> None:
-        self._loop.run(self._inner.close())
-        self._loop.close()
+        """Close the connections. Clients made by `as_user` and `with_options` leave them open."""
+        if self._is_open:
+            self._is_open = False
+            self._loop.run(self._inner.close())
+            self._loop.close()
 
     def __enter__(self) -> Self:
         return self

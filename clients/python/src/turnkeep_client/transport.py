@@ -8,17 +8,21 @@ idempotency key.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct, structs
 
 from turnkeep_client.discovery import ServerAddress
 from turnkeep_client.errors import ConnectionLost, error_of, retry_after
 from turnkeep_client.retry import STRANGER_SECONDS, OnTrouble, Retry
 from turnkeep_client.wire import Page
+from turnkeep_client.wire.base import without_unset
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, RateLimited, TurnkeepError, Unavailable
 
@@ -42,44 +46,145 @@ SAFE = frozenset({"GET", "PUT", "PATCH", "DELETE"})
 _encode = msgspec.json.Encoder().encode
 
 
-class Transport:
-    """Requests to one server. Close it at the end."""
+class ClientOptions(Struct, frozen=True, kw_only=True):
+    """For whom a client acts, and how long it waits."""
 
-    def __init__(
-        self,
-        place: ServerAddress,
-        *,
-        user: str | None = None,
-        workspace_id: str | None = None,
-        timeout_seconds: float = TIMEOUT_SECONDS,
-        silence_seconds: float = SILENCE_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
-        on_trouble: OnTrouble | None = None,
-    ) -> None:
+    user: str | None = None
+    workspace_id: str | None = None
+    timeout_seconds: float = TIMEOUT_SECONDS
+    silence_seconds: float = SILENCE_SECONDS
+    patience_seconds: float = PATIENCE_SECONDS
+    on_trouble: OnTrouble | None = None
+
+
+class OptionChanges(TypedDict, total=False):
+    """The same as keyword arguments."""
+
+    user: str | None
+    workspace_id: str | None
+    timeout_seconds: float
+    silence_seconds: float
+    patience_seconds: float
+    on_trouble: OnTrouble | None
+
+
+_NETWORK = (
+    "httpcore._async.http11",
+    "httpcore._backends.anyio",
+    "anyio._backends._asyncio",
+    "anyio.to_thread",
+    "concurrent.futures.thread",
+    "encodings.idna",
+)
+
+
+def load_network() -> None:
+    """Import here and now what httpx imports with its first request.
+
+    If another thread imported it while the process is forked, the locks of these imports would stay held in the child.
+    """
+    for name in _NETWORK:
+        with suppress(ImportError):
+            import_module(name)
+
+
+class ConnectionPool:
+    """The HTTP connections to one server, shared by a client and those made from it.
+
+    A forked process opens connections of its own. It neither uses nor closes those of its parent, which still reads
+    and writes on the same sockets.
+    """
+
+    def __init__(self, place: ServerAddress, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """`transport` replaces the network. It stays the caller's, who closes it."""
         import httpx
 
         self.place = place
-        self.on_trouble = on_trouble
-        self._patience_seconds = patience_seconds
-        self._timeout = httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS)
-        self._stream_timeout = httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS, read=silence_seconds)
-        self._has_answered = False
-        self._connect_errors = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-        self._errors = (httpx.TransportError,)
-        self._http = httpx.AsyncClient(
-            base_url=place.url,
-            headers=_raw(_identity(place, user, workspace_id)),
-            timeout=self._timeout,
+        # Made here, in the thread of the caller, because a fork in the middle of it would leave OpenSSL locked.
+        self._ssl = httpx.create_ssl_context(verify=place.url.startswith("https:"), trust_env=not place.is_loopback)
+        self.has_answered = False
+        self._transport = transport
+        self._http: httpx.AsyncClient | None = None
+        self._process = os.getpid()
+        self._inherited: list[object] = []
+        """Kept, because the garbage collector would close their sockets with a warning."""
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        """The connections of this process."""
+        self._leave_parent()
+        if self._http is None:
+            self._http = self.new_client(self.place.url, base_url=self.place.url)
+        return self._http
+
+    def new_client(self, url: str, **options: Any) -> httpx.AsyncClient:
+        """Connections for this address. The caller closes them."""
+        import httpx
+
+        # A server on this machine needs no certificates, but its bucket may be elsewhere.
+        needs_certificates = url.startswith("https:") and not self.place.url.startswith("https:")
+        return httpx.AsyncClient(
+            verify=True if needs_certificates else self._ssl,
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=20),
-            trust_env=not place.is_loopback,
-            verify=place.url.startswith("https:"),
+            trust_env=not self.place.is_loopback,
+            transport=None if self._transport is None else _borrowed(self._transport),
+            **options,
         )
 
     async def close(self) -> None:
-        await self._http.aclose()
+        """Close the connections of this process."""
+        self._leave_parent()
+        if self._http is not None:
+            await self._http.aclose()
+
+    def _leave_parent(self) -> None:
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._inherited.append(self._http)
+            self._http = None
+
+
+def _borrowed(transport: httpx.AsyncBaseTransport) -> httpx.AsyncBaseTransport:
+    """The transport of a caller, which a client that is closed does not close."""
+    import httpx
+
+    class Borrowed(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            return await transport.handle_async_request(request)
+
+    return Borrowed()
+
+
+class Transport:
+    """Requests to one server. Close it at the end."""
+
+    def __init__(self, pool: ConnectionPool, options: ClientOptions, *, owns_pool: bool = True) -> None:
+        import httpx
+
+        self.place = pool.place
+        self.options = options
+        self._pool = pool
+        self._owns_pool = owns_pool
+        self._identity = _raw(_identity(pool.place, options.user, options.workspace_id))
+        connect = min(CONNECT_SECONDS, options.timeout_seconds)
+        self._timeout = httpx.Timeout(options.timeout_seconds, connect=connect)
+        self._stream_timeout = httpx.Timeout(options.timeout_seconds, connect=connect, read=options.silence_seconds)
+        self._connect_errors = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+        self._errors = (httpx.TransportError,)
+
+    def with_options(self, **changes: Unpack[OptionChanges]) -> Self:
+        """The same server over the same connections, with other options."""
+        if "timeout_seconds" in changes:
+            patience = min(self.options.patience_seconds, changes["timeout_seconds"])
+            changes = {"patience_seconds": patience, **changes}
+        return type(self)(self._pool, structs.replace(self.options, **changes), owns_pool=False)
+
+    async def close(self) -> None:
+        if self._owns_pool:
+            await self._pool.close()
 
     def retry(self, on_trouble: OnTrouble | None = None) -> Retry:
-        return Retry(self._patience_seconds, on_trouble=on_trouble or self.on_trouble)
+        return Retry(self.options.patience_seconds, on_trouble=on_trouble or self.options.on_trouble)
 
     async def call(
         self,
@@ -121,14 +226,19 @@ class Transport:
         is_repeat = False
         while True:
             try:
-                response = await self._http.request(
-                    method, path, params=_given(query), content=content, headers=_raw(headers or {})
+                response = await self._pool.http.request(
+                    method,
+                    path,
+                    params=_given(query),
+                    content=content,
+                    headers=self._headers(headers),
+                    timeout=self._timeout,
                 )
             except self._errors as exc:
                 await self.after(exc, retry, is_safe=is_safe)
                 is_repeat = True
                 continue
-            self._has_answered = True
+            self._pool.has_answered = True
             if response.status_code < 400:
                 return response.content
             error = error_of(response.status_code, response.headers, response.content)
@@ -148,11 +258,13 @@ class Transport:
         retry = self.retry()
         while True:
             try:
-                response = await self._http.post(path, files=list(parts))
+                response = await self._pool.http.post(
+                    path, files=list(parts), headers=self._headers(), timeout=self._timeout
+                )
             except self._errors as exc:
                 await self.after(exc, retry, is_safe=is_safe)
                 continue
-            self._has_answered = True
+            self._pool.has_answered = True
             if response.status_code < 400:
                 return _decoded(response.content, answer)
             error = error_of(response.status_code, response.headers, response.content)
@@ -168,7 +280,7 @@ class Transport:
             ) from exc
         lost = ConnectionLost(self._unreachable(exc))
         lost.__cause__ = exc
-        await retry.wait(lost, limit=None if self._has_answered or was_sent else STRANGER_SECONDS)
+        await retry.wait(lost, limit=None if self._pool.has_answered or was_sent else STRANGER_SECONDS)
 
     async def after_refusal(self, error: TurnkeepError, headers: Mapping[str, str], retry: Retry) -> None:
         """Pause where the same request may be taken later; else raise."""
@@ -197,15 +309,15 @@ class Transport:
         """
         encoded = None if body is None else _encode(body)
         given = {"accept-encoding": "identity", **(headers or {})} | ({} if encoded is None else JSON)
-        async with self._http.stream(
+        async with self._pool.http.stream(
             method,
             path,
             params=_given(query),
             content=content if encoded is None else encoded,
-            headers=_raw(given),
+            headers=self._headers(given),
             timeout=self._stream_timeout,
         ) as response:
-            self._has_answered = True
+            self._pool.has_answered = True
             if response.status_code >= 400:
                 raise Refusal(
                     error_of(response.status_code, response.headers, await response.aread()), response.headers
@@ -213,11 +325,9 @@ class Transport:
             yield response
 
     @asynccontextmanager
-    async def foreign(self) -> AsyncIterator[httpx.AsyncClient]:
+    async def foreign(self, url: str) -> AsyncIterator[httpx.AsyncClient]:
         """A client without our key, for an address that the server gave us (a bucket)."""
-        import httpx
-
-        async with httpx.AsyncClient(timeout=self._timeout, trust_env=not self.place.is_loopback) as client:
+        async with self._pool.new_client(url, timeout=self._timeout) as client:
             yield client
 
     @property
@@ -225,8 +335,14 @@ class Transport:
         """What a connection that breaks raises."""
         return self._errors
 
+    def _headers(self, more: Mapping[str, str] | None = None) -> list[tuple[bytes, bytes]]:
+        """The identity of the caller, and the headers of one request, which replace those of the same name."""
+        own = _raw(more or {})
+        replaced = {name for name, _ in own}
+        return [*(item for item in self._identity if item[0] not in replaced), *own]
+
     def _unreachable(self, exc: Exception) -> str:
-        if self._has_answered:
+        if self._pool.has_answered:
             return f"The connection to {self.place.url} was lost: {_words(exc)}."
         hint = "Start it with `turnkeep serve`." if self.place.is_loopback else "Is the address right?"
         return f"No server answers at {self.place.url} ({_words(exc)}). {hint}"
@@ -237,6 +353,9 @@ class Resource:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._transport.place.url!r})"
 
     async def _pages(
         self, path: str, item: type[Item], *, limit: int | None = None, **query: Any
@@ -318,9 +437,11 @@ def _given(query: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _decoded(raw: bytes, answer: type[Found]) -> Found:
     try:
-        return msgspec.json.decode(raw, type=answer)
+        found = msgspec.json.decode(raw, type=answer)
     except msgspec.MsgspecError as exc:
         raise Defect(f"The server's answer cannot be read: {exc}. Is one of the two older?") from exc
+    without_unset(found)
+    return found
 
 
 def _words(exc: Exception) -> str:

@@ -9,9 +9,9 @@ import msgspec
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.stream import Answer, TurnRequest, TurnStream
 from turnkeep_client.transport import Resource, given, part
-from turnkeep_client.wire import Accepted, Turn
+from turnkeep_client.wire import Accepted, StreamUrl, Turn
 from turnkeep_client.wire.blocks import JsonObject
-from turnkeep_client.wire.conversations import ConversationFields, IfBusy
+from turnkeep_client.wire.conversations import ConversationFields, IfBusy, StreamFormat
 
 Blocks = str | list[JsonObject]
 """A message: text, or blocks such as `{"type": "text", "text": …}` and `{"type": "image", …}`."""
@@ -65,11 +65,12 @@ class Turns(Resource):
         *,
         idempotency_key: str | None = None,
         on_trouble: OnTrouble | None = None,
+        timeout_seconds: float | None = None,
         **options: Unpack[AskOptions],
     ) -> Answer:
-        """Ask and wait for the answer. Raises TurnFailed where there is none."""
+        """Ask and wait for the answer. Raises TurnFailed where there is none, and WaitTimeout where it takes longer."""
         async with self.stream(message, idempotency_key=idempotency_key, on_trouble=on_trouble, **options) as stream:
-            return await stream.result()
+            return await stream.result(timeout_seconds=timeout_seconds)
 
     async def start(
         self, /, message: Blocks, *, idempotency_key: str | None = None, **options: Unpack[AskOptions]
@@ -83,16 +84,32 @@ class Turns(Resource):
         """The stream of a turn that exists, from its beginning or behind a cursor."""
         return TurnStream(self._transport, turn_id=turn_id, after=after, on_trouble=on_trouble)
 
-    async def wait(self, turn_id: str) -> Answer:
-        """Wait until the turn has ended. Raises TurnFailed where there is no answer."""
-        return await self.follow(turn_id).result()
+    async def wait(self, turn_id: str, *, timeout_seconds: float | None = None) -> Answer:
+        """Wait until the turn has ended. Raises TurnFailed where there is no answer, WaitTimeout where it takes
+        longer."""
+        async with self.follow(turn_id) as stream:
+            return await stream.result(timeout_seconds=timeout_seconds)
 
     async def get(self, turn_id: str) -> Turn:
+        """A turn as it is now, with its answer if it has ended."""
         return await self._transport.call("GET", f"/v1/turns/{part(turn_id)}", Turn)
 
     async def cancel(self, turn_id: str) -> Turn:
         """Stop a turn and return it settled. What was said is kept; a settled turn stays as it is."""
         return await self._transport.call("POST", f"/v1/turns/{part(turn_id)}/cancel", Turn, is_safe=True)
+
+    async def stream_url(
+        self,
+        turn_id: str,
+        *,
+        after: str | None = None,
+        format: StreamFormat | None = None,
+        ttl_seconds: int | None = None,
+    ) -> StreamUrl:
+        """A short-lived address of this turn's stream, which needs no key: for `EventSource` in a browser."""
+        body = given(after=after, format=format, ttl_seconds=ttl_seconds)
+        path = f"/v1/turns/{part(turn_id)}/stream-url"
+        return await self._transport.call("POST", path, StreamUrl, body=body, is_safe=True)
 
     async def trace(self, turn_id: str) -> list[JsonObject]:
         """Every event and log line of a turn, in order (service keys only)."""

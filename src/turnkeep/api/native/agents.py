@@ -584,10 +584,10 @@ class RunResponse:
         said = self._pipe.ending
         match last.event:
             case Result():
-                ts = said.ts if isinstance(said, ResultLine) else UNSET
+                ts = said.ts if isinstance(said, ResultLine) else None
                 return ResultLine(message=last.event.message, ts=ts)
             case Failure():
-                ts = said.ts if isinstance(said, ErrorLine) and said.code == last.event.code else UNSET
+                ts = said.ts if isinstance(said, ErrorLine) and said.code == last.event.code else None
                 return ErrorLine(code=last.event.code, message=last.event.message, ts=ts)
             case other:
                 raise AssertionError(f"a settled turn does not end with {type(other).__name__}")

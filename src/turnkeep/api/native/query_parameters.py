@@ -11,17 +11,14 @@ from turnkeep.knowledge.table_rows import Condition
 from turnkeep.model.messages import Order
 from turnkeep_client import wire
 from turnkeep_client.wire import Cursor, Limit
+from turnkeep_client.wire.conversations import StreamFormat
 from turnkeep_client.wire.knowledge import Words
 
 Item = TypeVar("Item")
 
 
-Format = Literal["native", "openai", "anthropic"]
-"""How a stream is written: our own frames, or the chunks that pages made for others already parse."""
-
-
 class StreamQuery(Struct, frozen=True, kw_only=True):
-    format: Format = "native"
+    format: StreamFormat = "native"
 
 
 class EventsQuery(StreamQuery, frozen=True, kw_only=True):

@@ -22,17 +22,20 @@ from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.idempotency import idempotency_key, request_hash
 from turnkeep.api.http.requests import command_of, shared_fields
-from turnkeep.api.http.responses import events_url, json_response, no_content
+from turnkeep.api.http.responses import address_of, events_url, json_response, no_content
+from turnkeep.api.identity.authentication import check_enabled
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
+from turnkeep.clock import system_clock
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
 from turnkeep.engine import Draining, EndedTurn, Options, Question
 from turnkeep.engine.held_turn import WHOLE_RESULT
-from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles
+from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles, Unauthorized
 from turnkeep.fair_queue import Owner, owner_of
 from turnkeep.files.images import RASTER_TYPES
-from turnkeep.ids import AgentId, ConversationId, FileId, TurnId
+from turnkeep.files.signed_urls import Grant
+from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, UserId, WorkspaceId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message, PublicMessage, finish_of
 from turnkeep.model.principals import Principal, UserRef
@@ -63,6 +66,7 @@ NEWEST_MESSAGES = 6
 """The message of a turn that has just settled is nearly always among these last ones of the transcript."""
 
 STREAM = ResponseSpec(status=200, meaning="The stream of the turn", type=str, media_type="text/event-stream")
+ENDED = ResponseSpec(status=204, meaning="The turn has ended; no event follows this cursor")
 
 TURN_RESPONSES = (
     ResponseSpec(status=200, meaning="The settled turn, also when it failed or was stopped", type=wire.Answered),
@@ -131,18 +135,70 @@ async def cancel_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     policy=Policy.MEMBER,
     query=EventsQuery,
     headers=("Last-Event-ID",),
-    responses=(STREAM, ResponseSpec(status=204, meaning="The turn has ended; no event follows this cursor")),
+    responses=(STREAM, ENDED),
     errors=(404, 422),
 )
 async def follow_turn(call: ApiCall[Nothing, EventsQuery]) -> ASGIApp:
     """The stream of a turn, from its beginning or from a cursor."""
     turn = await call.runtime.store.turn(call.principal, turn_id_of(call))
-    # A browser that reconnects repeats the address it began with, and says in the header how far it really came.
-    text = call.headers.get("last-event-id") or call.query.after
-    cursor, is_at_end = await cursor_of(call.runtime, turn, text, format=call.query.format)
-    if is_at_end:
-        return no_content()
-    return stream_turn(call.runtime, turn, format=call.query.format, cursor=cursor)
+    return await _follow(call, turn, call.query.after, format=call.query.format)
+
+
+@endpoints.add(
+    "POST",
+    "/v1/turns/{turn_id}/stream-url",
+    policy=Policy.MEMBER,
+    body=wire.NewStreamUrl,
+    is_body_optional=True,
+    responses=(ResponseSpec(status=201, meaning="The address, and until when it can be opened", type=wire.StreamUrl),),
+    errors=(404,),
+)
+async def create_stream_url(call: ApiCall[wire.NewStreamUrl, Nothing]) -> ASGIApp:
+    """Make an address of the stream that needs no key, for `EventSource`: for this turn only, and a short time."""
+    body, principal = call.body, call.principal
+    turn = await call.runtime.store.turn(principal, turn_id_of(call))
+    await cursor_of(call.runtime, turn, body.after, format=body.format)
+    expires_at = system_clock() + body.ttl_seconds * 1000
+    reader = {"ws": principal.workspace_id, "user": principal.user_id or "", "key": principal.key_id or ""}
+    signed = call.runtime.addresses.sign(
+        "GET",
+        f"/v1/turns/{turn.id}/stream",
+        org_id=principal.org_id,
+        expires_at=expires_at,
+        facts=reader | {"format": body.format, "after": body.after or ""},
+    )
+    url = address_of(call.runtime.settings, call.headers.get("host")) + signed
+    return json_response(wire.StreamUrl(url=url, expires_at=expires_at), status=201)
+
+
+@endpoints.add(
+    "GET",
+    "/v1/turns/{turn_id}/stream",
+    policy=Policy.SIGNED,
+    headers=("Last-Event-ID",),
+    responses=(STREAM, ENDED),
+    errors=(403, 422),
+)
+async def follow_signed_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """The stream of a turn, at the address that was made for it. A browser reconnects at the same address."""
+    grant = call.runtime.addresses.verify("GET", call.request.scope["path"], call.query_string)
+    principal = await _reader_of(call.runtime.store, grant)
+    turn = await call.runtime.store.turn(principal, turn_id_of(call))
+    return await _follow(call, turn, grant.facts["after"], format=cast(FormatName, grant.facts["format"]))
+
+
+async def _reader_of(store: Store, grant: Grant) -> Principal:
+    """For whom the address was made, as they are now. Raises Unauthorized or Forbidden if they may not read now."""
+    workspace_id, user_id, key_id = WorkspaceId(grant.facts["ws"]), grant.facts["user"], grant.facts["key"]
+    if key_id and key_id not in {key.id for key in await store.keys(grant.org_id) if key.revoked_at is None}:
+        raise Unauthorized("The key with which this address was made is revoked.")
+    if not user_id:
+        return Principal(org_id=grant.org_id, workspace_id=workspace_id, user_id=None, role="service")
+    member = next(iter(await store.members_by_id(grant.org_id, [UserId(user_id)])), None)
+    if member is None:
+        raise Unauthorized("The user of this address is gone.")
+    check_enabled(member)
+    return Principal(org_id=grant.org_id, workspace_id=workspace_id, user_id=member.id, role="member")
 
 
 @endpoints.add(
@@ -195,6 +251,13 @@ async def edit_turn(call: ApiCall[wire.Edit, StreamQuery]) -> ASGIApp:
         attachments = attachments_of(given or (), named, call.runtime.settings)
     claimed = await engine.edit(call.principal, turn_id, blocks, options, attachment_ids=attachments)
     return await respond(call, claimed)
+
+
+async def _follow(call: ApiCall[Any, Any], turn: Turn, after: str | None, *, format: FormatName) -> ASGIApp:
+    # A browser that reconnects repeats the address it began with, and says in the header how far it really came.
+    text = call.headers.get("last-event-id") or after
+    cursor, is_at_end = await cursor_of(call.runtime, turn, text, format=format)
+    return no_content() if is_at_end else stream_turn(call.runtime, turn, format=format, cursor=cursor)
 
 
 def turn_id_of(call: ApiCall[Any, Any]) -> TurnId:

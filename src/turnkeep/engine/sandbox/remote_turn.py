@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import assert_never
 
 import msgspec
-from msgspec import UNSET
 
 from turnkeep.engine.held_turn import FileAnnouncer, HeldLease, HeldTurn, closed_steps, settle_failed
 from turnkeep.engine.outcomes import clean_json, clean_text
@@ -238,7 +237,7 @@ class RemoteTurn(HeldTurn):
         return ToolCalls(iteration=self._iteration, text=text, calls=())
 
     def _log(self, line: SandboxLog, *, after: int) -> LogLine:
-        ts = self._clock() if line.ts is UNSET or abs(line.ts) > _MAX_TS else int(line.ts)
+        ts = self._clock() if line.ts is None or abs(line.ts) > _MAX_TS else int(line.ts)
         return LogLine(after_seq=after, level=line.known_level, message=clean_text(line.message), ts=ts)
 
     def _notes(self, parser: LineParser) -> list[LogLine]:
@@ -277,7 +276,7 @@ class RemoteTurn(HeldTurn):
             message=message,
             content=display.content,
             usage=self.usage,
-            finish=UNSET if self._finish == "complete" else self._finish,
+            finish=None if self._finish == "complete" else self._finish,
         )
         await self.settle(
             Settlement(

@@ -32,7 +32,7 @@ class UserRef(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     id: str
     external_id: str
-    name: str | UnsetType = UNSET
+    name: str | None = None
 
 
 class Scopes(RequestBody, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ class NewKey(NewLimits, frozen=True, kw_only=True):
     scopes: Scopes | None = None
 
 
-class Key(ShownLimits, frozen=True, kw_only=True):
+class Key(ShownLimits, frozen=True, kw_only=True, omit_defaults=True):
     """A service key. `workspace_id` is the one workspace that it is pinned to; null: it speaks for the whole org. `key`
     is the secret itself, shown once, when it is made."""
 
@@ -214,21 +214,21 @@ class Key(ShownLimits, frozen=True, kw_only=True):
     allowed_tools: Sequence[str] | None
     created_at: int
     revoked_at: int | None
-    scopes: GrantedScopes | None = None
-    key: str | UnsetType = UNSET
+    scopes: GrantedScopes | None
+    key: str | None = None
 
 
 class NewOrg(RequestBody, frozen=True, kw_only=True):
     name: Name
 
 
-class Org(Struct, frozen=True, kw_only=True):
+class Org(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A tenant. `key` is its first service key, shown once, when it is made."""
 
     id: str
     name: str
     created_at: int
-    key: str | UnsetType = UNSET
+    key: str | None = None
 
 
 class NewWorkspace(NewLimits, frozen=True, kw_only=True):

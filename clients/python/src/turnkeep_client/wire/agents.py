@@ -135,17 +135,17 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     description: str
     starters: Sequence[str]
     model: str | None
-    workspace_id: str | UnsetType = UNSET
-    instructions: str | UnsetType = UNSET
+    workspace_id: str | None = None
+    instructions: str | None = None
     tools: Sequence[str | JsonObject] = ()
     mcp_servers: Sequence[JsonObject] = ()
     skills: Sequence[JsonObject] = ()
-    sandbox: bool | UnsetType = UNSET
-    environment: JsonObject | UnsetType = UNSET
-    limits: AgentLimits | UnsetType = UNSET
-    created_at: int | UnsetType = UNSET
-    updated_at: int | UnsetType = UNSET
-    tool_secret: str | UnsetType = UNSET
+    sandbox: bool | None = None
+    environment: JsonObject | None = None
+    limits: AgentLimits | None = None
+    created_at: int | None = None
+    updated_at: int | None = None
+    tool_secret: str | None = None
     warnings: Sequence[str] = ()
 
 

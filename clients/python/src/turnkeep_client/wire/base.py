@@ -4,9 +4,11 @@
 word is refused with its name. A response is a plain struct: a reader passes over fields that it does not know. Words
 that a newer server may add are texts with `known_words`, which documents the words of today and accepts others.
 
-**Fields that may be absent.** A scalar that a response leaves out is `UNSET`, which is falsy. A list that it leaves out
-is the empty tuple, and the struct has `omit_defaults`: msgspec leaves out exactly the default object, so the server
-says "there is none" with an empty list and leaves the field out with `()`.
+**Fields that may be absent.** A response that leaves fields out has `omit_defaults`, and such a field is None by
+default. A list that may be absent is the empty tuple by default. msgspec leaves out exactly the default object, so the
+server says "there is none" with an empty list and leaves the field out with `()`. Only in request bodies, and in the
+three fields of a step that are any JSON, `UNSET` tells a field that is left out from null. Callers of the client never
+see it (`without_unset`).
 
 **Ids** are a prefix that a human knows and 32 hex digits, as `turn_0192f0c1…`. There is one type per kind, so that a
 type checker tells a turn from a conversation. The server makes them (`turnkeep.ids`).
@@ -15,7 +17,7 @@ type checker tells a turn from a conversation. The server makes them (`turnkeep.
 from collections.abc import Sequence
 from typing import Annotated, Any, Generic, NewType, TypeVar, get_args
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, structs
 
 Item = TypeVar("Item")
 
@@ -47,6 +49,20 @@ CallId = NewType("CallId", str)
 def known_words(literal: Any) -> Meta:
     """Document the words of a `Literal` on a text that accepts other words too, because a newer server may add some."""
     return Meta(extra_json_schema={"enum": list(get_args(literal))})
+
+
+def without_unset(value: Any) -> None:
+    """Make `UNSET` None in this value and in all within it, in place. For what is shown, and not sent again."""
+    if isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            field = getattr(value, name)
+            if field is UNSET:
+                structs.force_setattr(value, name, None)
+            else:
+                without_unset(field)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            without_unset(item)
 
 
 class RequestBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -72,7 +72,7 @@ class Image(_Block, frozen=True, kw_only=True, tag="image"):
     url: str | None = None
 
 
-class FileRef(_Block, frozen=True, kw_only=True, tag="file"):
+class FileRef(_Block, frozen=True, kw_only=True, tag="file", omit_defaults=True):
     """A file of the conversation's bag, by reference: enough to show a chip without another query. `reading` is known
     once the turn has ended."""
 
@@ -80,7 +80,7 @@ class FileRef(_Block, frozen=True, kw_only=True, tag="file"):
     name: str
     mime_type: str
     size: int
-    reading: Annotated[str, known_words(Reading)] | UnsetType = UNSET
+    reading: Annotated[str, known_words(Reading)] | None = None
 
 
 Block = Text | Reasoning | ToolUse | ToolResult | Image | FileRef
@@ -90,25 +90,25 @@ class _Part(Struct, frozen=True, kw_only=True, tag_field="type"):
     """A piece of a message. With `is_cut` it was too long: the events of the turn have the whole of it."""
 
 
-class TextPart(_Part, frozen=True, kw_only=True, tag="text"):
+class TextPart(_Part, frozen=True, kw_only=True, tag="text", omit_defaults=True):
     text: str
-    is_cut: bool | UnsetType = UNSET
+    is_cut: bool | None = None
 
 
-class ReasoningPart(_Part, frozen=True, kw_only=True, tag="reasoning"):
+class ReasoningPart(_Part, frozen=True, kw_only=True, tag="reasoning", omit_defaults=True):
     text: str
-    is_cut: bool | UnsetType = UNSET
+    is_cut: bool | None = None
 
 
-class StepPart(_Part, frozen=True, kw_only=True, tag="step"):
+class StepPart(_Part, frozen=True, kw_only=True, tag="step", omit_defaults=True):
     id: str
     name: str
     status: Annotated[str, known_words(StepStatus)]
     args: JsonValue | UnsetType = UNSET
     result: JsonValue | UnsetType = UNSET
     error: JsonValue | UnsetType = UNSET
-    duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
-    is_cut: bool | UnsetType = UNSET
+    duration_ms: int | float | None = field(default=None, name="durationMs")
+    is_cut: bool | None = None
 
 
 class FilePart(_Part, frozen=True, kw_only=True, tag="file"):

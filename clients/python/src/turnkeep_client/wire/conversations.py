@@ -19,6 +19,8 @@ NewKind = Literal["chat", "sandbox"]
 
 TurnStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 IfBusy = Literal["reject", "enqueue", "interrupt"]
+StreamFormat = Literal["native", "openai", "anthropic"]
+"""How a stream is written: our own frames, or the chunks that pages made for others already parse."""
 TurnStatusWord = Annotated[str, known_words(TurnStatus)]
 RoleWord = Annotated[str, known_words(Role)]
 
@@ -148,7 +150,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str | None
     metadata: JsonObject
     created_at: int
-    finish: Annotated[str, known_words(Finish)] | UnsetType = UNSET
+    finish: Annotated[str, known_words(Finish)] | None = None
     """Absent for a question, and for an answer that failed or was stopped."""
     siblings: Sequence[str] = ()
 
@@ -172,6 +174,21 @@ class Accepted(Struct, frozen=True, kw_only=True):
     conversation_id: str
     turn_id: str
     events_url: str
+
+
+class NewStreamUrl(RequestBody, frozen=True, kw_only=True):
+    """What a signed stream address is for: the whole stream, or what follows a cursor; and how long it is valid."""
+
+    after: Annotated[str, Meta(max_length=50)] | None = None
+    format: StreamFormat = "native"
+    ttl_seconds: Annotated[int, Meta(ge=1, le=3_600)] = 300
+
+
+class StreamUrl(Struct, frozen=True, kw_only=True):
+    """Where the stream of one turn can be opened until then. The address is the permission; send no key with it."""
+
+    url: str
+    expires_at: int
 
 
 class TraceRow(Struct, frozen=True, kw_only=True):
@@ -262,8 +279,13 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: int
     updated_at: int
     queued_turns: Sequence[QueuedTurn] = ()
-    snippet: str | UnsetType | None = UNSET
-    """Null for a hit that has no message with all the words. Absent where nothing was searched."""
+    snippet: str | None = None
+
+
+class FoundConversation(Conversation, frozen=True, kw_only=True):
+    """A hit of a search. `snippet` is null if no message has all the words."""
+
+    snippet: str | None
 
 
 class Imported(Struct, frozen=True, kw_only=True):

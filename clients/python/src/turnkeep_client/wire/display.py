@@ -62,8 +62,7 @@ def fold(events: Iterable[TurnEvent]) -> Display:
             case TurnBegan() | Reset():
                 pass
             case ToolCalls():
-                reasoning = "" if event.reasoning is UNSET else event.reasoning
-                content.extend(_spoken(text=event.text, reasoning=reasoning))
+                content.extend(_spoken(text=event.text, reasoning=event.reasoning or ""))
             case Step():
                 if event.id in places:
                     place = places[event.id]
@@ -83,7 +82,7 @@ def fold(events: Iterable[TurnEvent]) -> Display:
             case Result():
                 content = list(event.content)
             case Failure():
-                content = content if event.content is UNSET else list(event.content)
+                content = content if event.content is None else list(event.content)
             case _:
                 assert_never(event)
     return Display(content=tuple(content), sources=tuple(sources))
@@ -146,5 +145,5 @@ def _updated(before: StepPart, step: Step) -> StepPart:
         args=before.args if step.args is UNSET else step.args,
         result=before.result if step.result is UNSET else step.result,
         error=before.error if step.error is UNSET else step.error,
-        duration_ms=before.duration_ms if step.duration_ms is UNSET else step.duration_ms,
+        duration_ms=before.duration_ms if step.duration_ms is None else step.duration_ms,
     )

@@ -38,10 +38,18 @@ class TurnkeepError(Exception):
     """The root. `detail` is a sentence for a person; `code` is for a program and never changes."""
 
     code: ClassVar[str] = "internal"
+    status: int | None = None
+    """The status of the response, in a client that got it as one."""
+    request_id: str | None = None
+    """Likewise the id of the request, which is also in the server's log."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
+
+    def __repr__(self) -> str:
+        answered = "" if self.status is None else f", status={self.status}, request_id={self.request_id!r}"
+        return f"{type(self).__name__}({self.detail!r}{answered})"
 
 
 class CallerError(TurnkeepError):

@@ -13,9 +13,6 @@ from turnkeep_client.wire.files import File
 
 TraceLevel = Literal["debug", "info", "warn", "error"]
 
-WrittenFile = File
-"""A file as the wire shows it, by a name that can stand beside the `File` of the store."""
-
 
 class _Event(Struct, frozen=True, kw_only=True, tag_field="type"):
     pass
@@ -37,17 +34,18 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     args: JsonObject
 
 
-class ToolCalls(_Event, frozen=True, kw_only=True, tag="tool_calls"):
+class ToolCalls(_Event, frozen=True, kw_only=True, tag="tool_calls", omit_defaults=True):
     """An iteration is complete and replaces its previews."""
 
     iteration: int
     text: str
     calls: tuple[ToolCall, ...]
-    reasoning: str | UnsetType = UNSET
+    reasoning: str | None = None
 
 
-class Step(_Event, frozen=True, kw_only=True, tag="step"):
-    """A tool, recipe or skill began, or ended. Readers join the lines of one step by `id`."""
+class Step(_Event, frozen=True, kw_only=True, tag="step", omit_defaults=True):
+    """A tool, recipe or skill began, or ended. Readers join the lines of one step by `id`. A null in a line is a value;
+    the client shows None for it and for a field that is absent."""
 
     id: str
     name: str
@@ -55,8 +53,8 @@ class Step(_Event, frozen=True, kw_only=True, tag="step"):
     args: JsonValue | UnsetType = UNSET
     result: JsonValue | UnsetType = UNSET
     error: JsonValue | UnsetType = UNSET
-    duration_ms: int | float | UnsetType = field(default=UNSET, name="durationMs")
-    ts: int | float | UnsetType = UNSET
+    duration_ms: int | float | None = field(default=None, name="durationMs")
+    ts: int | float | None = None
 
 
 class Source(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,7 +92,7 @@ class Reset(_Event, frozen=True, kw_only=True, tag="reset"):
     reason: str
 
 
-class Result(_Event, frozen=True, kw_only=True, tag="result"):
+class Result(_Event, frozen=True, kw_only=True, tag="result", omit_defaults=True):
     """Terminal: the answer. `content` is what history returns for the same message. `finish` is left out for an answer
     that is complete."""
 
@@ -102,17 +100,17 @@ class Result(_Event, frozen=True, kw_only=True, tag="result"):
     message: str
     content: tuple[Part, ...]
     usage: Usage
-    finish: Annotated[str, known_words(Finish)] | UnsetType = UNSET
+    finish: Annotated[str, known_words(Finish)] | None = None
 
 
-class Failure(_Event, frozen=True, kw_only=True, tag="error"):
+class Failure(_Event, frozen=True, kw_only=True, tag="error", omit_defaults=True):
     """Terminal: no answer. A stop has code `cancelled`; `message_id` names the partial answer that was kept. `content`
     is what history returns for it, where that is less than the events say because it was too long."""
 
     code: str
     message: str
-    message_id: MessageId | UnsetType = UNSET
-    content: tuple[Part, ...] | UnsetType = UNSET
+    message_id: MessageId | None = None
+    content: tuple[Part, ...] | None = None
 
 
 TurnEvent = TurnBegan | ToolCalls | Step | Sources | Files | Reset | Result | Failure
@@ -126,8 +124,8 @@ class Recorded(Struct, frozen=True, kw_only=True):
     event: TurnEvent
 
 
-class Preview(Struct, frozen=True, kw_only=True):
-    """Text of the current iteration. It is not an event: a later event contains the text or drops it."""
+class Delta(Struct, frozen=True, kw_only=True):
+    """A preview: text of the current iteration. It is not an event: a later event contains the text or drops it."""
 
     iteration: int
     kind: Annotated[str, known_words(Literal["text", "reasoning"])]

@@ -28,7 +28,7 @@ class PageChange(RequestBody, frozen=True, kw_only=True):
     content: Content | UnsetType = UNSET
 
 
-class PageItem(Struct, frozen=True, kw_only=True):
+class PageItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A page in a list. `snippet` and `place` tell where it matches, in a search."""
 
     id: str
@@ -37,8 +37,8 @@ class PageItem(Struct, frozen=True, kw_only=True):
     size: int
     created_at: int
     updated_at: int
-    snippet: str | UnsetType = UNSET
-    place: str | UnsetType | None = UNSET
+    snippet: str | None = None
+    place: str | None = None
 
 
 class KnowledgePage(Struct, frozen=True, kw_only=True):

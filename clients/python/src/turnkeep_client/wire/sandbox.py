@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import Meta, Struct, field
 
 from turnkeep_client.wire.base import RequestBody
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
@@ -170,7 +170,7 @@ class SandboxLog(_Line, frozen=True, kw_only=True, tag="log"):
 
     level: str
     message: str
-    ts: int | float | UnsetType = UNSET
+    ts: int | float | None = None
 
     @property
     def known_level(self) -> TraceLevel:
@@ -182,7 +182,7 @@ class DeltaLine(_Line, frozen=True, kw_only=True, tag="delta"):
     """Text of a preview."""
 
     text: str
-    ts: int | float | UnsetType = UNSET
+    ts: int | float | None = None
 
 
 class StepLine(Step, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -196,15 +196,15 @@ class StepLine(Step, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 class SourcesLine(Sources, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Places that the answer may cite, each under the number by which it does."""
 
-    ts: int | float | UnsetType = UNSET
+    ts: int | float | None = None
 
 
 class ResultLine(_Line, frozen=True, kw_only=True, tag="result"):
     """Terminal: the answer. `finish` is `length` if the model stopped at its limit of tokens."""
 
     message: str
-    finish: str | UnsetType = UNSET
-    ts: int | float | UnsetType = UNSET
+    finish: str | None = None
+    ts: int | float | None = None
 
 
 class ErrorLine(_Line, frozen=True, kw_only=True, tag="error"):
@@ -212,7 +212,7 @@ class ErrorLine(_Line, frozen=True, kw_only=True, tag="error"):
 
     code: str
     message: str
-    ts: int | float | UnsetType = UNSET
+    ts: int | float | None = None
 
 
 OpenLine = SandboxLog | DeltaLine | StepLine | SourcesLine
