@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from turnkeep.cli.database import check_schema_now
+from turnkeep.cli.database import check_schema
 from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.files.orphans import BagReport
@@ -128,14 +128,14 @@ class LocalChecks:
                     f"there is none yet at {settings.sqlite_path}", "`turnkeep serve` makes it.", state="warn"
                 )
         try:
-            await check_schema_now(settings)
+            await check_schema(settings)
         except SchemaMismatch as exc:
             raise CheckFailed(exc.detail, "`turnkeep migrate` brings it to this release.") from exc
         except (OSError, TurnkeepError) as exc:
             raise CheckFailed(
                 f"{mask_url(settings.database_url)} cannot be reached: {reason_of(exc)}", "Check TURNKEEP_DATABASE_URL."
             ) from exc
-        return f"{mask_url(settings.database_url)} is at this release"
+        return f"{mask_url(settings.database_url)} is ready for this release"
 
     async def roles(self) -> str | None:
         if self._settings.is_sqlite:
@@ -168,7 +168,7 @@ class LocalChecks:
         """Compare the rows of all tenants, on a connection without a time limit. A server may use the database
         meanwhile: what is read is of one moment."""
         try:
-            await check_schema_now(self._settings)
+            await check_schema(self._settings)
             counts, problems = await (self._rows_of_sqlite() if self._settings.is_sqlite else self._rows_of_postgres())
         except (OSError, TurnkeepError) as exc:
             raise CheckFailed(f"could not be compared: {reason_of(exc)}", "See above.") from exc
@@ -254,7 +254,7 @@ class LocalChecks:
         if settings.is_sqlite and not settings.sqlite_path.exists():
             return None
         try:
-            await check_schema_now(settings)
+            await check_schema(settings)
             store = await open_store(settings)
             try:
                 report = await check_bag(store, open_objects(settings.files_url, folder=settings.files_path))

@@ -302,6 +302,15 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
             default="a login made beside the one of the database",
         ),
     ] = None
+    auto_migrate: Annotated[
+        bool,
+        Setting(
+            **_SWITCH,
+            meaning="Whether the server migrates the database when it starts. With 0 it refuses to start until "
+            "`turnkeep migrate` was run.",
+            default="1",
+        ),
+    ] = True
     database_prepared_statements: Annotated[
         bool,
         Setting(

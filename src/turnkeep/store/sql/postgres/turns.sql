@@ -138,7 +138,7 @@ SELECT turnkeep.unwatch($1, $2)
 SELECT c FROM turnkeep.cancel_unwatched() c ORDER BY c COLLATE "C"
 
 -- name: my_turn
-SELECT {t.turn_columns} FROM turnkeep.my_turn($1, $2, $3, $4) t
+SELECT t.* FROM turnkeep.my_turn($1, $2, $3, $4) t
 
 -- name: own_turn
 -- A turn of the owner's conversations, on the engine's path: for what reads internal rows next.
@@ -204,9 +204,10 @@ SELECT m.turn_id, m.turn_sequence, m.id, m.role, m.internal, m.iteration, m.bloc
        CASE WHEN num_nonnulls(m.attachments, m.sources, m.metadata, m.legacy) > 0 THEN
            concat('[', coalesce(m.attachments, 'null'), ',', coalesce(m.sources, 'null'), ',',
                   coalesce(m.metadata, 'null'), ',', coalesce(m.legacy, 'null'), ']') END,
-       newest.ordinal, newest.report
-  FROM (SELECT t.id, t.ordinal, t.report FROM turnkeep.turns t
+       newest.ordinal, r.report
+  FROM (SELECT t.id, t.ordinal FROM turnkeep.turns t
          WHERE t.conversation_id = $1 AND t.active AND t.ordinal < $4
          ORDER BY t.ordinal DESC LIMIT $2) newest
+  LEFT JOIN turnkeep.turn_reports r ON r.turn_id = newest.id
   JOIN turnkeep.messages m ON m.turn_id = newest.id
  ORDER BY newest.ordinal DESC FETCH FIRST ($3) ROWS WITH TIES
