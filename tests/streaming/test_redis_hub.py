@@ -106,6 +106,22 @@ async def speak_until_heard(hub: RedisHub, worker: Worker, reading: Reading) -> 
             await asyncio.sleep(0.02)
 
 
+class TestAWorkerThatStarts:
+    async def test_learns_at_once_what_the_others_listen_to(
+        self, server: RedisServer, there: RedisHub, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(redis_hub, "ASK_SECONDS", 600.0)
+        worker.step()
+        reading = Reading(there, worker)
+        await reading.until(lambda reader: len(reader.events) == worker.seq)
+        started = await listening(server)
+        try:
+            await speak_until_heard(started, worker, reading)
+        finally:
+            await reading.stop()
+            await started.close()
+
+
 class TestTwoWorkers:
     async def test_a_reader_on_another_worker_gets_events_and_previews_at_once(
         self, here: RedisHub, there: RedisHub, worker: Worker

@@ -1,13 +1,14 @@
 """The hub of several workers: a local hub in each, connected by Redis.
 
-Workers exchange three messages: an event is durable (`EventNotice`), a turn has new preview text (`PreviewNotice`), and
-a worker wants the preview of a turn from some position on (`ReplayRequest`). None of them is a fact that the store
-lacks, so each may be lost.
+Workers exchange four messages: an event is durable (`EventNotice`), a turn has new preview text (`PreviewNotice`), a
+worker wants the preview of a turn from some position on (`ReplayRequest`), and a worker has begun to listen
+(`StartNotice`). None of them is a fact that the store lacks, so each may be lost.
 
 A worker announces every durable event. It publishes the preview of a turn only while another worker asks for it, and
 it subscribes only to turns that have readers here and run elsewhere. A worker that begins to listen, finds a gap or has
-reconnected asks for what it lacks, and the worker that runs the turn sends the preview from there on. So Redis may be
-killed, paused or flushed: readers then poll the store, and end with the same text and events.
+reconnected asks for what it lacks, and the worker that runs the turn sends the preview from there on. A worker that has
+just started does not know what the others asked for before, so they repeat it for that worker, which may take turns
+over at once. Redis may be killed, paused or flushed: readers then poll the store, and end with the same text and events.
 
 Publishing never waits. The engine leaves marks in an outbox, and one task of this hub sends them: at once, and then
 again after a short pause, so that under load one message to a worker carries the text of many turns. An event waits a
@@ -92,6 +93,8 @@ class RedisHub:
         self._subscribed: set[TurnId] = set()
         """Turns with readers here whose messages this worker receives."""
         self._readers_changed = False
+        self._must_greet = False
+        """This worker has begun to listen, and the others must be told."""
         self._requested: dict[TurnId, dict[str, float]] = {}
         """Turns whose preview other workers requested: the channel on which each wants it, and when that expires."""
         self._gaps: dict[TurnId, float] = {}
@@ -212,12 +215,17 @@ class RedisHub:
             self._has_messages.clear()
             batch = self._outbox.take()
             try:
+                is_greeting = self._must_greet
                 async with self._redis.pipeline(transaction=False) as pipeline:
+                    if is_greeting:
+                        _ = pipeline.publish(self._ask_channel, encode(StartNotice(self.name)))
                     if self._readers_changed:
                         _ = pipeline.publish(self._own_channel, b"")
                     for channel, message in self._addressed(batch):
                         _ = pipeline.publish(channel, encode(message))
                     await pipeline.execute()
+                if is_greeting:
+                    self._must_greet = False
             except BaseException:
                 self._outbox.put_back(batch)
                 self._has_messages.set()
@@ -291,8 +299,12 @@ class RedisHub:
             case "message":
                 self._handle_message(message["data"])
             case "subscribe":
-                turn_id = TurnId(message["channel"].decode().removeprefix(self._prefix))
-                if turn_id in self._readers:
+                channel = message["channel"].decode()
+                turn_id = TurnId(channel.removeprefix(self._prefix))
+                if channel == self._ask_channel:
+                    self._must_greet = True
+                    self._has_messages.set()
+                elif turn_id in self._readers:
                     self._ask(turn_id)
                     self._local.require_read(turn_id)
             case _:
@@ -312,6 +324,9 @@ class RedisHub:
                     self._add_preview(piece)
             case ReplayRequest():
                 self._remember(message)
+            case StartNotice():
+                for turn_id in self._subscribed:
+                    self._ask(turn_id)
 
     def _add_preview(self, piece: PreviewPiece) -> None:
         if not self._local.add_remote_preview(piece):
@@ -418,7 +433,13 @@ class ReplayRequest(Struct, frozen=True, array_like=True, tag="Asked"):
     channel: str = ""
 
 
-Message = EventNotice | PreviewNotice | PreviewNotices | ReplayRequest
+class StartNotice(Struct, frozen=True, array_like=True, tag="Started"):
+    """A worker has begun to listen. The others repeat for it what they want. Earlier releases do not know this one."""
+
+    hub: str
+
+
+Message = EventNotice | PreviewNotice | PreviewNotices | ReplayRequest | StartNotice
 
 encode = msgspec.msgpack.Encoder().encode
 _decoder: "msgspec.msgpack.Decoder[Message]" = msgspec.msgpack.Decoder(Message)

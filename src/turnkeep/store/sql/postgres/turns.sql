@@ -38,7 +38,7 @@ SELECT turnkeep.start_waiting($1, $2, $3, $4, $5)
 SELECT turnkeep.cancel_turns($1, $2, $3, $4, $5)
 
 -- name: renew
-SELECT r.turn_id, r.attempt, r.cancel_requested, r.files_written FROM turnkeep.renew($1, $2, $3) r
+SELECT r.turn_id, r.attempt, r.cancel_requested, r.files_written FROM turnkeep.renew($1, $2, $3, $4, $5) r
 
 -- name: hand_over
 SELECT turnkeep.hand_over($1, $2)
@@ -127,9 +127,6 @@ SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id = $1 FOR UPDATE
 
 -- name: mark_cancelled
 UPDATE turnkeep.turns t SET cancel_requested_at = $2 WHERE t.id = $1 AND t.cancel_requested_at IS NULL
-
--- name: watch
-SELECT turnkeep.watch($1, $2)
 
 -- name: unwatch
 SELECT turnkeep.unwatch($1, $2)
