@@ -108,9 +108,10 @@ async def speak_until_heard(hub: RedisHub, worker: Worker, reading: Reading) -> 
 
 class TestAWorkerThatStarts:
     async def test_learns_at_once_what_the_others_listen_to(
-        self, server: RedisServer, there: RedisHub, worker: Worker, monkeypatch: pytest.MonkeyPatch
+        self, server: RedisServer, worker: Worker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(redis_hub, "ASK_SECONDS", 600.0)
+        there = await listening(server)
         worker.step()
         reading = Reading(there, worker)
         await reading.until(lambda reader: len(reader.events) == worker.seq)
@@ -120,6 +121,7 @@ class TestAWorkerThatStarts:
         finally:
             await reading.stop()
             await started.close()
+            await there.close()
 
 
 class TestTwoWorkers:

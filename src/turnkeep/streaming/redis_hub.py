@@ -8,7 +8,8 @@ A worker announces every durable event. It publishes the preview of a turn only 
 it subscribes only to turns that have readers here and run elsewhere. A worker that begins to listen, finds a gap or has
 reconnected asks for what it lacks, and the worker that runs the turn sends the preview from there on. A worker that has
 just started does not know what the others asked for before, so they repeat it for that worker, which may take turns
-over at once. Redis may be killed, paused or flushed: readers then poll the store, and end with the same text and events.
+over at once. Redis may be killed, paused or flushed: readers then poll the store, and end with the same text and
+events.
 
 Publishing never waits. The engine leaves marks in an outbox, and one task of this hub sends them: at once, and then
 again after a short pause, so that under load one message to a worker carries the text of many turns. An event waits a
