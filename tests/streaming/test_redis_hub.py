@@ -111,11 +111,12 @@ class TestAWorkerThatStarts:
         self, server: RedisServer, worker: Worker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(redis_hub, "ASK_SECONDS", 600.0)
-        there = await listening(server)
-        worker.step()
+        there, before = await listening(server), await listening(server)
         reading = Reading(there, worker)
-        await reading.until(lambda reader: len(reader.events) == worker.seq)
+        await speak_until_heard(before, worker, reading)
+        await before.close()
         started = await listening(server)
+        started.publish(worker.turn_id, [worker.take_over()])
         try:
             await speak_until_heard(started, worker, reading)
         finally:
