@@ -310,14 +310,15 @@ class TestTwoWorkers:
         self, server: RedisServer, here: RedisHub, worker: Worker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client = redis.asyncio.Redis.from_url(server.url)
-        pipeline, failures = here._redis.pipeline, [redis.ConnectionError("gone"), OSError("gone")]
+        async with here._servers.connected() as own:
+            pipeline, failures = own.pipeline, [redis.ConnectionError("gone"), OSError("gone")]
 
         def failing(**options: Any) -> Any:
             if failures:
                 raise failures.pop()
             return pipeline(**options)
 
-        monkeypatch.setattr(here._redis, "pipeline", failing)
+        monkeypatch.setattr(own, "pipeline", failing)
         async with client.pubsub() as listener:
             await listener.subscribe(f"turnkeep:turn:{worker.turn_id}")
             await listener.get_message(timeout=PATIENCE_SECONDS)
@@ -401,9 +402,10 @@ class TestLosingRedis:
     async def test_over_tcp_the_kernel_notices_a_silent_server_too(self, server: RedisServer) -> None:
         async with SilentProxy(Path(server.url.removeprefix("unix://"))) as network:
             hub = await RedisHub.open(f"redis://127.0.0.1:{network.port}")
-            options = hub._redis.connection_pool.connection_kwargs["socket_keepalive_options"]
+            async with hub._servers.connected() as own:
+                options = own.connection_pool.connection_kwargs["socket_keepalive_options"]
             assert options[socket.TCP_USER_TIMEOUT] == 5_000
-            await hub._redis.ping()
+            await own.ping()
             await hub.close()
 
     async def test_flushed_nothing_is_missing(

@@ -269,19 +269,21 @@ class LocalChecks:
         if url is None:
             return None
         try:
-            from redis.asyncio import Redis
             from redis.exceptions import RedisError
+
+            from turnkeep.streaming.redis_servers import RedisServers
         except ImportError as exc:
             raise CheckFailed("the library is not installed", "Install `turnkeep[redis]`.") from exc
-        client = Redis.from_url(url, socket_connect_timeout=SECONDS, socket_timeout=SECONDS)
+        servers = RedisServers(url, seconds=SECONDS)
         try:
-            await client.ping()
+            async with servers.connected() as client:
+                await client.ping()
         except (OSError, RedisError) as exc:
             raise CheckFailed(
                 f"{mask_url(url)}: {reason_of(exc)}", "Readers on other workers get their words late until it is back."
             ) from exc
         finally:
-            await client.aclose()
+            await servers.close()
         return f"{mask_url(url)} answers"
 
     async def runner(self) -> str | None:

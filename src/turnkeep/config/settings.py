@@ -343,8 +343,10 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
     redis_url: Annotated[
         str | None,
         Setting(
-            parse=url("redis", "rediss", "unix"),
-            allowed="redis://…, rediss://… or unix://…",
+            parse=url(
+                *("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+            ),
+            allowed="redis://…, rediss://…, unix://…, redis+sentinel://… or redis+cluster://…",
             meaning="Carries previews and wake-ups between workers. Without it they follow each other by polling.",
             default="none: the hub is inside the process",
         ),

@@ -22,22 +22,20 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-import redis.asyncio as redis_client
 from msgspec import Struct
+from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import RedisError
 
 from turnkeep.ids import TurnId
 from turnkeep.streaming.hub import LocalHub, LocalSubscription
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep.tcp import silence_options
+from turnkeep.streaming.redis_servers import RedisServers
 from turnkeep_client.wire.events import Failure, Recorded, Reset, Result
 
 ANSWER_SECONDS = 2.0
@@ -74,14 +72,8 @@ class RedisHub:
     def __init__(self, url: str, *, prefix: str = "turnkeep") -> None:
         self.name = secrets.token_hex(6)
         self._local = LocalHub()
-        tcp: dict[str, Any] = {} if url.startswith("unix:") else {"socket_keepalive_options": silence_options()}
-        self._redis = redis_client.Redis.from_url(
-            url,
-            socket_timeout=ANSWER_SECONDS,
-            socket_connect_timeout=ANSWER_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-            **tcp,
-        )
+        self._servers = RedisServers(url, seconds=ANSWER_SECONDS, prefix=prefix)
+        prefix = self._servers.prefix
         self._prefix = f"{prefix}:turn:"
         self._ask_channel = f"{prefix}:ask"
         self._own_channel = f"{prefix}:hub:{self.name}"
@@ -178,8 +170,7 @@ class RedisHub:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         await self._local.close()
-        with suppress(*_UNAVAILABLE):
-            await self._redis.aclose()
+        await self._servers.close()
 
     @property
     def turn_count(self) -> int:
@@ -211,27 +202,31 @@ class RedisHub:
             delay = min(2 * delay, 1.0)
 
     async def _send(self) -> None:
-        while _is_running():
-            await self._has_messages.wait()
-            self._has_messages.clear()
-            batch = self._outbox.take()
-            try:
-                is_greeting = self._must_greet
-                async with self._redis.pipeline(transaction=False) as pipeline:
-                    if is_greeting:
-                        _ = pipeline.publish(self._ask_channel, encode(StartNotice(self.name)))
-                    if self._readers_changed:
-                        _ = pipeline.publish(self._own_channel, b"")
-                    for channel, message in self._addressed(batch):
-                        _ = pipeline.publish(channel, encode(message))
-                    await pipeline.execute()
+        async with self._servers.connected() as client:
+            while _is_running():
+                await self._has_messages.wait()
+                self._has_messages.clear()
+                await self._send_round(client)
+                await asyncio.sleep(ROUND_SECONDS)
+
+    async def _send_round(self, client: Redis) -> None:
+        batch = self._outbox.take()
+        try:
+            is_greeting = self._must_greet
+            async with client.pipeline(transaction=False) as pipeline:
                 if is_greeting:
-                    self._must_greet = False
-            except BaseException:
-                self._outbox.put_back(batch)
-                self._has_messages.set()
-                raise
-            await asyncio.sleep(ROUND_SECONDS)
+                    self._servers.publish(pipeline, self._ask_channel, encode(StartNotice(self.name)))
+                if self._readers_changed:
+                    self._servers.publish(pipeline, self._own_channel, b"")
+                for channel, message in self._addressed(batch):
+                    self._servers.publish(pipeline, channel, encode(message))
+                await pipeline.execute()
+            if is_greeting:
+                self._must_greet = False
+        except BaseException:
+            self._outbox.put_back(batch)
+            self._has_messages.set()
+            raise
 
     def _addressed(self, batch: "OutgoingBatch") -> "Iterator[tuple[str, Message]]":
         """Each message with its channel. All text for one worker is one message, before the events that follow it."""
@@ -256,8 +251,8 @@ class RedisHub:
         go, `_send` wakes it with a message.
         """
         now = asyncio.get_running_loop().time
-        async with self._redis.pubsub() as pubsub:
-            await pubsub.subscribe(self._ask_channel, self._own_channel)
+        async with self._servers.connected() as client, client.pubsub() as pubsub:
+            await self._servers.subscribe(pubsub, self._ask_channel, self._own_channel)
             self._subscribed = set()
             self._readers_changed = True
             is_silent, ask_at = False, now() + ASK_SECONDS
@@ -289,17 +284,17 @@ class RedisHub:
         wanted = {turn_id for turn_id in self._readers if not self._local.is_live(turn_id)}
         self._subscribed = wanted
         if new := wanted - subscribed:
-            await pubsub.subscribe(*(self._prefix + turn_id for turn_id in new))
+            await self._servers.subscribe(pubsub, *(self._prefix + turn_id for turn_id in new))
         if old := subscribed - wanted:
-            await pubsub.unsubscribe(*(self._prefix + turn_id for turn_id in old))
+            await self._servers.unsubscribe(pubsub, *(self._prefix + turn_id for turn_id in old))
 
     # Messages of other workers
 
     def _handle(self, message: dict[str, Any]) -> None:
         match message["type"]:
-            case "message":
+            case "message" | "smessage":
                 self._handle_message(message["data"])
-            case "subscribe":
+            case "subscribe" | "ssubscribe":
                 channel = message["channel"].decode()
                 turn_id = TurnId(channel.removeprefix(self._prefix))
                 if channel == self._ask_channel:
@@ -308,6 +303,8 @@ class RedisHub:
                 elif turn_id in self._readers:
                     self._ask(turn_id)
                     self._local.require_read(turn_id)
+            case "sunsubscribe" if message["channel"].decode() == self._ask_channel:
+                raise NotConnected("The cluster has moved the channels to another node.")
             case _:
                 pass
 
