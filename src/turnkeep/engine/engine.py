@@ -260,7 +260,7 @@ class Engine:
         """Wait for the turn to settle, as an attached reader. Raises Draining when this worker goes away first.
 
         The caller has claimed the turn or was allowed to see it, so no principal is checked here. If the conversation
-        is deleted meanwhile, the caller gets the turn as the deletion has settled it.
+        is deleted meanwhile, the caller gets the turn as the deletion has settled it. Raises NotFound if it is erased.
         """
         return (await self.ending(turn_id)).turn
 
@@ -281,7 +281,10 @@ class Engine:
     async def _settled(
         self, turn_id: TurnId, *, every: float = math.inf, meanwhile: Callable[[], Awaitable[None]] | None = None
     ) -> Turn:
-        """Wait for the end of the turn. The hub only wakes this task; the store says whether the turn has ended."""
+        """Wait for the end of the turn. The hub only wakes this task; the store says whether the turn has ended.
+
+        Raises NotFound when the turn has been erased.
+        """
         async with self._hub.subscribe(turn_id) as subscription:
             while True:
                 head = subscription.head
@@ -295,7 +298,8 @@ class Engine:
                 await self._next_event(turn_id, subscription, after=head, seconds=every)
 
     async def _next_event(self, turn_id: TurnId, subscription: Subscription, *, after: int, seconds: float) -> None:
-        """Wait for an event later than `after`, at most `seconds`, or until this worker gives the turn up."""
+        """Wait for an event later than `after`, at most `seconds`, or until this worker gives the turn up or the turn
+        is gone."""
         now = asyncio.get_running_loop().time
         until = now() + seconds
 
