@@ -460,7 +460,7 @@ def user_gone() -> Forbidden:
 
 
 def call_mark(turn_id: TurnId, call_id: CallId) -> bytes:
-    """Marks a model call whose tokens were counted. It is stored as a one-time token that no secret can spend."""
+    """Marks a model call whose tokens are counted. It is stored as a one-time token that no secret can spend."""
     return hashlib.sha256(f"model call\0{turn_id}\0{call_id}".encode()).digest()
 
 

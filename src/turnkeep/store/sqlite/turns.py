@@ -165,6 +165,14 @@ class TurnVerbs(StoreThreads):
         checks.check_usage(usage)
         return await self._write(_count_usage, turn_id, attempt, usage, call_mark(turn_id, call_id))
 
+    async def open_call(self, turn_id: TurnId, attempt: int, *, call_id: CallId) -> None:
+        which = {"turn": check_id(turn_id, "turn"), "attempt": attempt, "hash": call_mark(turn_id, call_id)}
+        await self._write(lambda session: session.run("open_call", which))
+
+    async def has_open_calls(self, turn_id: TurnId, attempt: int) -> bool:
+        which = {"turn": check_id(turn_id, "turn"), "attempt": attempt}
+        return bool(await self._read(lambda session: session.rows("has_open_calls", which)[0][0]))
+
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         return await self._read(_events, check_id(turn_id, "turn"), after, limit)
 

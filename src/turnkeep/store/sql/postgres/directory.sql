@@ -216,4 +216,5 @@ UPDATE turnkeep.one_time_tokens o SET used_at = turnkeep.now_ms()
 RETURNING o.purpose, o.turn_id, o.attempt
 
 -- name: expire_tokens
-UPDATE turnkeep.one_time_tokens o SET expires_at = turnkeep.now_ms() WHERE o.turn_id = $1 AND o.used_at IS NULL
+UPDATE turnkeep.one_time_tokens o SET expires_at = turnkeep.now_ms()
+ WHERE o.turn_id = $1 AND o.used_at IS NULL AND o.expires_at > turnkeep.now_ms()
