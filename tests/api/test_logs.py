@@ -17,6 +17,7 @@ from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLin
 from turnkeep.api.telemetry.logs import JsonFormatter, configure_logging
 from turnkeep.api.telemetry.tracing import Tracing, open_tracing
 from turnkeep.config import Settings
+from turnkeep.errors import StorageFull
 from turnkeep.providers.scripted import Fail
 
 
@@ -138,6 +139,22 @@ class TestLines:
         request = next(line for line in about if line["message"] == "request")
         assert (request["route"], request["status"]) == ("/v1/turns", 200)
         assert request["request_id"].startswith("req_")
+
+    async def test_an_erasure_that_waits_says_why(
+        self, log: io.StringIO, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def full(*, most_bytes: int | None = None) -> bool:
+            raise StorageFull("There is too little room.")
+
+        user = await server.user(await server.tenant())
+        answer = await user.ask("Hello")
+        monkeypatch.setattr(server.runtime.store, "scrub", full)
+        refused = await user.post(f"/v1/conversations/{answer['conversation_id']}/erase")
+        assert (refused.status_code, refused.json()["code"]) == (507, "storage_full")
+        lines = [json.loads(line) for line in written_to(log).splitlines()]
+        [line] = [line for line in lines if line["message"] == "erasure delayed"]
+        assert (line["level"], line["reason"]) == ("warning", "There is too little room.")
+        assert line["erasure_id"].startswith("erasure_")
 
 
 class TestSpans:

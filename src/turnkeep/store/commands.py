@@ -233,7 +233,7 @@ class Purged(Struct, frozen=True, kw_only=True):
 
 class ErasureJob(Struct, frozen=True, kw_only=True):
     """The erasure of a user or of one conversation. `erased_at`: rows and bytes are gone. `done_at`: so is what caches
-    and free pages held."""
+    and free pages held. `failures` counts the tries that failed, and `problem` says why the last one did."""
 
     id: ErasureId
     org_id: OrgId
@@ -244,6 +244,16 @@ class ErasureJob(Struct, frozen=True, kw_only=True):
     created_at: int
     erased_at: int | None = None
     done_at: int | None = None
+    failures: int = 0
+    problem: str | None = None
+
+
+class HiddenTurns(Struct, frozen=True, kw_only=True):
+    """The turns of conversations that were hidden: those that still run, and those that waited, with their last
+    event."""
+
+    running: tuple[TurnId, ...]
+    ended: tuple[tuple[TurnId, Recorded], ...]
 
 
 TokenPurpose = Literal["setup", "run", "upload"]

@@ -199,9 +199,9 @@ def promote_next(session: Session, conversation_id: ConversationId) -> TurnId | 
     return decided.starts
 
 
-def cancel_all_waiting(session: Session, conversation_id: ConversationId) -> None:
-    for (turn_id,) in session.rows("all_waiting", {"conversation": conversation_id}):
-        cancel_waiting(session, turn_id)
+def cancel_all_waiting(session: Session, conversation_id: ConversationId) -> list[Turn]:
+    waiting = session.rows("all_waiting", {"conversation": conversation_id})
+    return [cancel_waiting(session, turn_id) for (turn_id,) in waiting]
 
 
 def cancel_waiting(session: Session, turn_id: TurnId) -> Turn:
