@@ -28,14 +28,14 @@ class TestRateLimits:
     def test_a_bucket_fills_evenly(self) -> None:
         now = 0.0
         limiter = RateLimiter(clock=lambda: now)
-        assert [limiter.take("k", per_minute=2) is None for _ in range(3)] == [True, True, False]
+        assert [limiter.take([("k", 2)]) is None for _ in range(3)] == [True, True, False]
         now = 29.0
-        refusal = limiter.take("k", per_minute=2)
+        refusal = limiter.take([("k", 2)])
         assert refusal is not None
         assert refusal.retry_after_seconds == 1
         now = 31.0
-        assert limiter.take("k", per_minute=2) is None
-        assert limiter.take("other", per_minute=1) is None
+        assert limiter.take([("k", 2)]) is None
+        assert limiter.take([("other", 1)]) is None
 
 
 class TestQuotas:

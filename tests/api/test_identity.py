@@ -10,6 +10,7 @@ import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import OPERATOR_KEY, ApiServer, Client, code_of, fake_id, settings_for
+from tests.store.factories import save_member
 from turnkeep.api.identity.authentication import (
     COOKIE,
     IDENTITIES_REMEMBERED,
@@ -51,7 +52,7 @@ class TestRememberedIdentities:
         me = (await user.read("/v1/me"))["user"]["id"]
         org, store = (await server.runtime.store.orgs())[-1], server.runtime.store
         (member,) = await store.members_by_id(org.id, [me])
-        await store.change_member(org.id, msgspec.structs.replace(member, is_disabled=True))
+        await save_member(store, org.id, msgspec.structs.replace(member, is_disabled=True))
         async with asyncio.timeout(30):
             while (response := await user.get("/v1/me")).status_code == 200:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.05)

@@ -16,6 +16,9 @@ from tests.store.factories import (
     claim,
     finish,
     nothing_written,
+    save_agent,
+    save_member,
+    save_workspace,
     wait_in_queue,
 )
 from turnkeep.errors import CallerError, Conflict, InvalidRequest, NotFound
@@ -66,14 +69,14 @@ class TestWorkspaces:
         wanted = structs.replace(
             tenant.workspace, name="New", model="m-2", monthly_message_limit=5, user_monthly_message_limit=0
         )
-        assert await store.change_workspace(wanted) == wanted
+        assert await save_workspace(store, wanted) == wanted
         assert await store.workspace(tenant.org.id) == wanted
         back = structs.replace(wanted, model=None, monthly_message_limit=None, user_monthly_message_limit=None)
-        assert await store.change_workspace(back) == back
+        assert await save_workspace(store, back) == back
 
     async def test_what_a_change_must_not_touch_stays(self, store: Store, tenant: Tenant) -> None:
         forged = structs.replace(tenant.workspace, is_default=False, created_at=1)
-        await store.change_workspace(forged)
+        await save_workspace(store, forged)
         assert await store.workspace(tenant.org.id) == tenant.workspace
 
     async def test_of_another_org_it_is_not_found(self, store: Store, tenant: Tenant, database: Database) -> None:
@@ -83,7 +86,7 @@ class TestWorkspaces:
                 store.workspace(stranger.org.id, tenant.workspace.id),
                 store.workspace(tenant.org.id, new_workspace_id()),
                 store.workspace(new_org_id()),
-                store.change_workspace(structs.replace(tenant.workspace, org_id=stranger.org.id)),
+                save_workspace(store, structs.replace(tenant.workspace, org_id=stranger.org.id)),
                 store.delete_workspace(stranger.org.id, tenant.workspace.id),
                 store.create_workspace(new_org_id(), "Lab"),
                 store.ensure_member(stranger.org.id, tenant.workspace.id, "eve"),
@@ -136,7 +139,7 @@ class TestWorkspaces:
             with pytest.raises(CallerError):
                 await store.create_workspace(tenant.org.id, name)
             with pytest.raises(CallerError):
-                await store.change_workspace(structs.replace(tenant.workspace, name=name))
+                await save_workspace(store, structs.replace(tenant.workspace, name=name))
 
     @pytest.mark.parametrize("limit", [-1, 2**70, "5", 1.5])
     async def test_a_limit_that_is_none_is_refused(
@@ -145,7 +148,7 @@ class TestWorkspaces:
         async with nothing_written(database):
             for field in ("monthly_message_limit", "user_monthly_message_limit"):
                 with pytest.raises(CallerError):
-                    await store.change_workspace(structs.replace(tenant.workspace, **{field: limit}))
+                    await save_workspace(store, structs.replace(tenant.workspace, **{field: limit}))
 
 
 class TestMembers:
@@ -191,7 +194,7 @@ class TestMembers:
         assert await store.member(*where, "carl@example.com") == await store.member(*where, carl.id) == carl
         assert await store.member_of_host(*where, carl.id) == twin, "the id of another does not count as a host id"
         assert await store.member_of_host(*where, "nobody") is None
-        named = await store.change_member(tenant.org.id, structs.replace(carl, name="Charles"))
+        named = await save_member(store, tenant.org.id, structs.replace(carl, name="Charles"))
         for query, found in (("CARL@", [named]), ("harle", [named]), ("%", []), ("example_com", [])):
             assert list((await store.members(*where, query=query)).data) == found
         assert set(await store.members_by_id(tenant.org.id, [carl.id, twin.id])) == {named, twin}
@@ -223,14 +226,14 @@ class TestMembers:
             monthly_token_limit=2**40,
             monthly_cost_limit=0.5,
         )
-        assert await store.change_member(tenant.org.id, changed) == changed
+        assert await save_member(store, tenant.org.id, changed) == changed
         assert await store.ensure_member(tenant.org.id, tenant.workspace.id, "ann") == changed
         assert await store.members_by_id(stranger.org.id, [ann.id]) == []
         with pytest.raises(NotFound):
-            await store.change_member(stranger.org.id, ann)
+            await save_member(store, stranger.org.id, ann)
         for wrong in ({"monthly_token_limit": -1}, {"monthly_cost_limit": -0.1}, {"monthly_cost_limit": float("nan")}):
             with pytest.raises(InvalidRequest):
-                await store.change_member(tenant.org.id, structs.replace(ann, **wrong))
+                await save_member(store, tenant.org.id, structs.replace(ann, **wrong))
 
     async def test_have_open_turns_that_can_be_found(self, store: Store, tenant: Tenant) -> None:
         assert tenant.ann.user_id is not None
@@ -375,13 +378,13 @@ class TestAgents:
         assert await store.agent(tenant.ann, created.id) == created
         await database.advance(seconds=1)
         renamed = structs.replace(spec, name="Other")
-        changed = await store.change_agent(tenant.service, created.id, renamed)
+        changed = await save_agent(store, tenant.service, created.id, renamed)
         assert changed == structs.replace(created, spec=renamed, updated_at=database.now)
         assert await store.agent(tenant.ann, created.id) == changed
         await store.delete_agent(tenant.service, created.id)
         for attempt in (
             store.agent(tenant.ann, created.id),
-            store.change_agent(tenant.service, created.id, spec),
+            save_agent(store, tenant.service, created.id, spec),
             store.delete_agent(tenant.service, created.id),
         ):
             with pytest.raises(NotFound):
@@ -409,7 +412,7 @@ class TestAgents:
                 assert (await store.agents(by)).data == ()
                 for attempt in (
                     store.agent(by, agent.id),
-                    store.change_agent(by, agent.id, AgentSpec(name="Stolen")),
+                    save_agent(store, by, agent.id, AgentSpec(name="Stolen")),
                     store.delete_agent(by, agent.id),
                 ):
                     with pytest.raises(NotFound):
@@ -429,7 +432,7 @@ class TestAgents:
         agent = await store.create_agent(tenant.service, AgentSpec(name="Guide"))
         snapshot = Snapshot(agent_id=agent.id, agent=agent.spec)
         claimed = await claim(store, tenant.ann, snapshot=snapshot)
-        await store.change_agent(tenant.service, agent.id, AgentSpec(name="Other"))
+        await save_agent(store, tenant.service, agent.id, AgentSpec(name="Other"))
         await store.delete_agent(tenant.service, agent.id)
         assert (await store.turn(tenant.ann, claimed.turn.id)).snapshot == snapshot
 

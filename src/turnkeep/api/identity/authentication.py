@@ -11,7 +11,6 @@ none (`IdentityCache`).
 
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import StrEnum
 from typing import Any
@@ -27,7 +26,7 @@ from turnkeep.errors import Forbidden, InvalidRequest, NotFound, OutOfScope, Una
 from turnkeep.ids import AgentId, KeyId, OrgId, WorkspaceId
 from turnkeep.model.principals import ApiKey, Feature, Member, Principal, Workspace
 from turnkeep.model.sessions import PageSession
-from turnkeep.store.ports import Store
+from turnkeep.store.ports import DirectoryStore, Store
 from turnkeep_client.wire.account import TurnSource
 
 COOKIE = "turnkeep_session"
@@ -40,7 +39,6 @@ USE_SECONDS = 300
 """How exact the time of the last use of a session is: noting it costs a write."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 USER_CHARS = 255
-KEYS_REMEMBERED = 10_000
 IDENTITIES_REMEMBERED = 10_000
 IDENTITY_SECONDS = 1.0
 """How long an identity is used without a look at the store. Another worker that revokes a key or disables a user is
@@ -55,7 +53,8 @@ class Identity(Struct, frozen=True, kw_only=True):
 
     principal: Principal
     source: TurnSource = "api"
-    requests_per_minute: int | None = None
+    rates: tuple[tuple[KeyId, int], ...] = ()
+    """How many requests a minute the key and its ancestors may make, those of them that have such a limit."""
     workspace: Workspace | None = None
     """The workspace as it was read to identify the caller, if it was read."""
     is_operator: bool = False
@@ -141,7 +140,6 @@ class Authenticator:
         self._home_org = home_org
         self._public_url = public_url
         self._standing = frozenset(hash_key(key) for key in standing_keys)
-        self._keys: OrderedDict[KeyId, ApiKey | None] = OrderedDict()
 
     async def identify(self, method: str, headers: Headers) -> Identity:
         """Raises Unauthorized without a valid key, NotFound for a workspace that the caller has no access to."""
@@ -188,7 +186,7 @@ class Authenticator:
         )
         return Identity(
             principal=principal,
-            requests_per_minute=None if key is None else key.requests_per_minute,
+            rates=() if key is None else await self._rates(key),
             workspace=workspace,
             is_operator=is_operator,
         )
@@ -206,7 +204,11 @@ class Authenticator:
         if member is None or member.workspace_id != claims.ws:
             raise Unauthorized("The user of this token is gone.")
         check_enabled(member)
-        key = None if claims.key is None else await self._key(claims.org, claims.key)
+        key = None
+        if claims.key is not None:
+            key = await live_key(self._store, claims.org, claims.key)
+            if key is None:
+                raise Unauthorized("The key that made this token was revoked. Ask for a new token.")
         principal = Principal(
             org_id=claims.org,
             workspace_id=claims.ws,
@@ -214,10 +216,11 @@ class Authenticator:
             # A user who is not an admin any more loses the rights of the tokens made before, too.
             role=claims.role if member.role == "admin" else "member",
             user=member.shown,
-            **_bounds_of_token(claims, key),
+            **({} if key is None else _bounds(key)),
             scopes=claims.scopes,
         )
-        return Identity(principal=principal, source=claims.src, requests_per_minute=claims.rpm, workspace=workspace)
+        rates = () if key is None else await self._rates(key)
+        return Identity(principal=principal, source=claims.src, rates=rates, workspace=workspace)
 
     async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
         found = await self._store.signed_in(hash_key(cookie))
@@ -239,14 +242,11 @@ class Authenticator:
         )
         return Identity(principal=principal, source="ui", workspace=workspace, session=session)
 
-    async def _key(self, org_id: OrgId, key_id: KeyId) -> ApiKey | None:
-        """The key behind a token; None for an unknown one. Cached, because what tokens inherit of it never changes."""
-        if key_id not in self._keys:
-            found = {key.id: key for key in await self._store.keys(org_id)}
-            self._keys[key_id] = found.get(key_id)
-            if len(self._keys) > KEYS_REMEMBERED:
-                self._keys.popitem(last=False)
-        return self._keys[key_id]
+    async def _rates(self, key: ApiKey) -> tuple[tuple[KeyId, int], ...]:
+        """The limits of requests that hold for this key: its own, and those of the keys that made it."""
+        makers = await self._store.keys_by_id(key.org_id, key.ancestors) if key.ancestors else []
+        found = {each.id: each.requests_per_minute for each in (key, *makers)}
+        return tuple((key_id, rate) for key_id, rate in found.items() if rate is not None)
 
     async def _member(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> Member:
         """The user with this id of the host, created if it is new. Raises Forbidden if the user is disabled."""
@@ -265,11 +265,10 @@ def _check_user_headers(headers: Headers, workspace_id: WorkspaceId) -> None:
         raise NotFound("No such workspace.")
 
 
-def _bounds_of_token(claims: Claims, key: ApiKey | None) -> dict[str, Any]:
-    """A token without a key (of the operator) has no bounds; one of an unknown key may use no tool."""
-    if claims.key is None:
-        return {}
-    return {"key_id": claims.key, "allowed_tools": ()} if key is None else _bounds(key)
+async def live_key(store: DirectoryStore, org_id: OrgId, key_id: KeyId) -> ApiKey | None:
+    """The key with this id; None if it is revoked or gone."""
+    found = await store.keys_by_id(org_id, [key_id])
+    return next((key for key in found if key.revoked_at is None), None)
 
 
 def _bounds(key: ApiKey) -> dict[str, Any]:
