@@ -4,6 +4,7 @@ import asyncio
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,6 +24,8 @@ from turnkeep.config import Settings
 from turnkeep.errors import Unauthorized
 from turnkeep.ids import new_org_id, new_workspace_id
 from turnkeep.model.principals import Principal
+
+Json = Any
 
 _IDENTITY = Identity(
     principal=Principal(org_id=new_org_id(), workspace_id=new_workspace_id(), user_id=None, role="service")
@@ -251,6 +254,31 @@ class TestUserTokens:
         user = await server.user(await server.client(key))
         await user.ask()
         assert code_of(await user.post("/v1/turns", json={"message": "?"})) == (429, "quota_exceeded")
+
+    @pytest.mark.parametrize(
+        "bound",
+        [
+            {"monthly_message_limit": 9},
+            {"parallel_turn_limit": 9},
+            {"requests_per_minute": 90},
+            {"allowed_tools": ["a"]},
+        ],
+        ids=lambda bound: next(iter(bound)),
+    )
+    async def test_a_key_with_limits_makes_no_admins(self, server: ApiServer, service: Client, bound: Json) -> None:
+        """A browser of an admin would not have its limits."""
+        key = (await service.post("/v1/keys", json={"name": "small", **bound})).json()["key"]
+        limited = await server.client(key)
+        await server.user(service, "ann")
+        await server.user(service, "boss", role="admin")
+        by_token = await server.user(limited, "boss", role="admin")
+        for caller in (limited, by_token):
+            assert code_of(await caller.patch("/v1/users/ann", json={"role": "admin"})) == (403, "forbidden")
+            assert (await caller.patch("/v1/users/ann", json={"name": "Ann"})).json()["role"] == "member"
+        for user in ("ann", "somebody new"):
+            body = {"user": user, "role": "admin"}
+            assert code_of(await limited.post("/v1/tokens", json=body)) == (403, "forbidden")
+        assert (await service.patch("/v1/users/ann", json={"role": "admin"})).json()["role"] == "admin"
 
 
 class TestRoles:
