@@ -412,7 +412,7 @@ def options_of(call: ApiCall[Any, Any]) -> Options:
         agent_id=None if body.agent_id is None else AgentId(known_id(body.agent_id, "agent")),
         model=body.model,
         if_busy=body.if_busy,
-        drop_queue=body.drop_queue,
+        drop_queue=bool(body.drop_queue),
         background=body.background,
         source=call.identity.source,
         metadata=body.metadata,
