@@ -12,7 +12,7 @@ from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, fake_id
 from turnkeep.api.app import all_endpoints
 from turnkeep.api.http.endpoints import Endpoint, PathEndpoints, Policy
-from turnkeep.api.identity.authentication import IdentityCache
+from turnkeep.api.identity.authentication import Authenticator
 from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.api.identity.tokens import UserTokens
 from turnkeep.api.telemetry.metrics import Metrics
@@ -243,11 +243,11 @@ class TestRememberedIdentities:
     ) -> None:
         forgotten = 0
 
-        def forget(cache: IdentityCache) -> None:
+        def forget(_: Authenticator) -> None:
             nonlocal forgotten
             forgotten += 1
 
-        monkeypatch.setattr(IdentityCache, "forget", forget)
+        monkeypatch.setattr(Authenticator, "forget", forget)
         anonymous, user = await server.client(None), await server.user(service)
         before = forgotten
         for endpoint in ENDPOINTS:

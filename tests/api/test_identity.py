@@ -63,7 +63,7 @@ class TestRememberedIdentities:
 
     async def test_an_identity_is_read_again_when_its_time_is_over(self) -> None:
         clock, reads = [0.0], 0
-        cache = IdentityCache(now=lambda: clock[0])
+        cache: IdentityCache[Identity] = IdentityCache(now=lambda: clock[0])
 
         async def read() -> Identity:
             nonlocal reads
@@ -77,7 +77,7 @@ class TestRememberedIdentities:
         assert reads == 3
 
     async def test_one_that_was_being_read_while_something_changed_is_not_remembered(self) -> None:
-        cache = IdentityCache()
+        cache: IdentityCache[Identity] = IdentityCache()
 
         async def read_slowly() -> Identity:
             cache.forget()
@@ -91,7 +91,7 @@ class TestRememberedIdentities:
             await cache.find("key", refuse)
 
     async def test_they_are_not_too_many(self) -> None:
-        cache = IdentityCache()
+        cache: IdentityCache[Identity] = IdentityCache()
 
         async def read() -> Identity:
             return _IDENTITY

@@ -243,7 +243,7 @@ class Dispatcher:
             return await endpoint.handle(call)
         finally:
             if endpoint.may_change_identities:
-                self._authenticator.cache.forget()
+                self._authenticator.forget()
 
     async def _identity(self, endpoint: Endpoint, request: Request) -> Identity | None:
         if not endpoint.policy.identifies:

@@ -5,15 +5,15 @@ A service key is looked up by its hash. Two keys have no row: the operator's boo
 directory. Both act for the first org, as long as they are configured. A `Policy` decides who may call an endpoint.
 Which rows the caller then sees is decided by the store.
 
-An identity takes up to three reads of the store. It is remembered for a second, so most requests of a busy caller need
-none (`IdentityCache`).
+An identity takes several reads of the store. It is remembered for a moment, so most requests of a busy caller need none
+(`IdentityCache`). So is the key that made a token, because many tokens have the same one.
 """
 
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -40,9 +40,9 @@ USE_SECONDS = 300
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 USER_CHARS = 255
 IDENTITIES_REMEMBERED = 10_000
-IDENTITY_SECONDS = 1.0
-"""How long an identity is used without a look at the store. Another worker that revokes a key or disables a user is
-obeyed here after this time at the latest."""
+IDENTITY_SECONDS = 0.5
+"""How long an identity, and the key of a token, is used without a look at the store. Another worker that revokes a key
+or disables a user is obeyed here after twice this time, one second, at the latest."""
 
 _KEY_NAMES = frozenset({"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"})
 
@@ -89,8 +89,18 @@ class Policy(StrEnum):
         return self not in {Policy.PUBLIC, Policy.TURN, Policy.SIGNED}
 
 
-class IdentityCache:
-    """Identities as they were read a moment ago, by what the caller has shown.
+class KnownKey(Struct, frozen=True, kw_only=True):
+    """A key that is not revoked, and the limits of requests that hold for it (`Identity.rates`)."""
+
+    key: ApiKey
+    rates: tuple[tuple[KeyId, int], ...]
+
+
+Known = TypeVar("Known")
+
+
+class IdentityCache(Generic[Known]):
+    """Identities or keys as they were read a moment ago, by what the caller has shown.
 
     `forget` is called after every request to this worker that may have changed a key, a user or a workspace, so such a
     change counts at once here. Changes that are made elsewhere count when the entry ends, `IDENTITY_SECONDS` after the
@@ -99,25 +109,25 @@ class IdentityCache:
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._entries: dict[Hashable, tuple[float, Identity]] = {}
+        self._entries: dict[Hashable, tuple[float, Known]] = {}
         self._changes = 0
 
-    async def find(self, shown: Hashable, read: Callable[[], Awaitable[Identity]]) -> Identity:
-        """The identity for this; `read` reads it from the store, if it is not known."""
+    async def find(self, shown: Hashable, read: Callable[[], Awaitable[Known]]) -> Known:
+        """The identity or key for this; `read` reads it from the store, if it is not known."""
         now = self._now()
         entry = self._entries.get(shown)
         if entry is not None and now < entry[0]:
             return entry[1]
         changes = self._changes
-        identity = await read()
+        found = await read()
         if changes == self._changes:  # else it may have been read before the change
             if len(self._entries) >= IDENTITIES_REMEMBERED:
                 self._entries.clear()
-            self._entries[shown] = (now + IDENTITY_SECONDS, identity)
-        return identity
+            self._entries[shown] = (now + IDENTITY_SECONDS, found)
+        return found
 
     def forget(self) -> None:
-        """Read every identity anew."""
+        """Read everything anew."""
         self._changes += 1
         self._entries.clear()
 
@@ -134,12 +144,18 @@ class Authenticator:
         standing_keys: Sequence[str] = (),
         public_url: str | None = None,
     ) -> None:
-        self.cache = IdentityCache()
+        self._identities: IdentityCache[Identity] = IdentityCache()
+        self._keys: IdentityCache[KnownKey] = IdentityCache()
         self._store = store
         self._tokens = tokens
         self._home_org = home_org
         self._public_url = public_url
         self._standing = frozenset(hash_key(key) for key in standing_keys)
+
+    def forget(self) -> None:
+        """A key, a user or a workspace may have changed: read every identity anew."""
+        self._identities.forget()
+        self._keys.forget()
 
     async def identify(self, method: str, headers: Headers) -> Identity:
         """Raises Unauthorized without a valid key, NotFound for a workspace that the caller has no access to."""
@@ -158,7 +174,7 @@ class Authenticator:
 
     async def _service(self, secret: str, headers: Headers) -> Identity:
         hashed, asked_for, user = hash_key(secret), headers.get("turnkeep-workspace"), headers.get("turnkeep-user")
-        return await self.cache.find(
+        return await self._identities.find(
             (hashed, asked_for, user), lambda: self._service_identity(hashed, asked_for=asked_for, user=user)
         )
 
@@ -193,7 +209,7 @@ class Authenticator:
 
     async def _user(self, claims: Claims, headers: Headers) -> Identity:
         _check_user_headers(headers, claims.ws)
-        return await self.cache.find(claims, lambda: self._user_identity(claims))
+        return await self._identities.find(claims, lambda: self._user_identity(claims))
 
     async def _user_identity(self, claims: Claims) -> Identity:
         try:
@@ -204,11 +220,7 @@ class Authenticator:
         if member is None or member.workspace_id != claims.ws:
             raise Unauthorized("The user of this token is gone.")
         check_enabled(member)
-        key = None
-        if claims.key is not None:
-            key = await live_key(self._store, claims.org, claims.key)
-            if key is None:
-                raise Unauthorized("The key that made this token was revoked. Ask for a new token.")
+        known = None if claims.key is None else await self._known_key(claims.org, claims.key)
         principal = Principal(
             org_id=claims.org,
             workspace_id=claims.ws,
@@ -216,10 +228,10 @@ class Authenticator:
             # A user who is not an admin any more loses the rights of the tokens made before, too.
             role=claims.role if member.role == "admin" else "member",
             user=member.shown,
-            **({} if key is None else _bounds(key)),
+            **({} if known is None else _bounds(known.key)),
             scopes=claims.scopes,
         )
-        rates = () if key is None else await self._rates(key)
+        rates = () if known is None else known.rates
         return Identity(principal=principal, source=claims.src, rates=rates, workspace=workspace)
 
     async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
@@ -241,6 +253,17 @@ class Authenticator:
             user=member.shown,
         )
         return Identity(principal=principal, source="ui", workspace=workspace, session=session)
+
+    async def _known_key(self, org_id: OrgId, key_id: KeyId) -> KnownKey:
+        """The key that made a token. Raises Unauthorized if it is revoked or gone."""
+
+        async def read() -> KnownKey:
+            key = await live_key(self._store, org_id, key_id)
+            if key is None:
+                raise Unauthorized("The key that made this token was revoked. Ask for a new token.")
+            return KnownKey(key=key, rates=await self._rates(key))
+
+        return await self._keys.find((org_id, key_id), read)
 
     async def _rates(self, key: ApiKey) -> tuple[tuple[KeyId, int], ...]:
         """The limits of requests that hold for this key: its own, and those of the keys that made it."""
