@@ -72,7 +72,9 @@ class RedisHub:
     def __init__(self, url: str, *, prefix: str = "turnkeep") -> None:
         self.name = secrets.token_hex(6)
         self._local = LocalHub()
-        tcp: dict[str, Any] = {} if url.startswith("unix:") else {"socket_keepalive_options": silence_options()}
+        tcp: dict[str, Any] = {}
+        if not url.startswith("unix:"):
+            tcp = {"socket_keepalive": True, "socket_keepalive_options": silence_options()}
         self._redis = redis_client.Redis.from_url(
             url,
             socket_timeout=ANSWER_SECONDS,

@@ -21,6 +21,7 @@ from tests.store.factories import (
     claim,
     finish,
     finish_with_tool,
+    save_member,
     step,
     stopped,
     wait_in_queue,
@@ -73,7 +74,7 @@ async def words_everywhere(store: Store, tenant: Tenant) -> None:
     """Ann leaves the canary in everything that the store keeps of a user."""
     ann = tenant.ann
     member = await store.member(tenant.org.id, tenant.workspace.id, "ann")
-    await store.change_member(tenant.org.id, structs.replace(member, name=CANARY))
+    await save_member(store, tenant.org.id, structs.replace(member, name=CANARY))
     held = await begin(
         store,
         ann,

@@ -82,6 +82,10 @@ WITH adopted AS (
 )
 SELECT {t.turn_columns} FROM adopted t
 
+-- name: limits_of
+-- The limits of a turn that comes out of the queue, and what was used of them (`rules.claims.ScopeLimits`).
+SELECT turnkeep.limits_of($1, $2, $3, $4) AS limits
+
 -- name: due_work
 -- What a sweep finds to do (`DueWork`). Every part looks only at turns that wait or run, or at conversations that wait for
 -- the index: the conditions are those of the statements that do the work.

@@ -33,7 +33,10 @@ SELECT json_object(
                        SELECT total(u.cost) FROM usage u
                         WHERE u.org_id = :org AND u.scope = l.scope AND u.month = :month
                           AND u.scope_id IN (SELECT l.id UNION ALL SELECT d.id FROM api_keys d
-                                              WHERE l.scope = 'key' AND d.org_id = :org AND instr(d.ancestors, l.id))) END))
+                                              WHERE l.scope = 'key' AND d.org_id = :org AND instr(d.ancestors, l.id))) END,
+                   'used_messages', CASE WHEN coalesce(l.tokens, l.cost) IS NOT NULL THEN (
+                       SELECT u.ui_messages + u.api_messages FROM usage u
+                        WHERE u.org_id = :org AND u.scope = l.scope AND u.scope_id = l.id AND u.month = :month) END))
           FROM (SELECT 'workspace' AS scope, w.id, w.monthly_message_limit AS messages, w.monthly_token_limit AS tokens,
                        w.monthly_cost_limit AS cost, w.parallel_turn_limit AS turns
                   FROM workspaces w WHERE w.id = :workspace AND w.org_id = :org
