@@ -145,6 +145,9 @@ class RedisHub:
     def note_event(self, turn_id: TurnId, seq: int) -> None:
         self._local.note_event(turn_id, seq)
 
+    def note_gone(self, turn_id: TurnId) -> None:
+        self._local.note_gone(turn_id)
+
     def subscribe(self, turn_id: TurnId) -> "_SharedSubscription":
         return _SharedSubscription(self, self._local.subscribe(turn_id))
 
