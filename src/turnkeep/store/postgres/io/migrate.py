@@ -17,7 +17,8 @@ Decision: docs/decisions/0109
 import asyncio
 import hashlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeAlias
 
 import asyncpg
@@ -32,6 +33,14 @@ from turnkeep.store.postgres.io.statements import functions, statements
 
 _LOCK = 0x7475726E6B656570
 """`turnkeep`, as the number of an advisory lock: one migration at a time in each database."""
+_TAKE_LOCK = f"""
+DO $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock({_LOCK}) THEN
+        RAISE object_in_use;
+    END IF;
+END $$
+"""
 _TRIES = 20
 LOCK_SECONDS = 1.0
 LOCK_TRIES = 40
@@ -200,15 +209,15 @@ async def _migrate(connection: Connection, url: str, client_password: str | None
 
 async def _step(connection: Connection, work: Callable[[Connection], Awaitable[bool]]) -> bool:
     """Do this work in a transaction of its own, while no other migration is under way."""
-    pause = 0.1
-    for tries_left in reversed(range(LOCK_TRIES)):
+    tries, pause = 0, 0.1
+    while True:
         try:
-            async with connection.transaction():
-                await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+            async with _lone_transaction(connection):
                 await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms'")
                 return await work(connection)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as exc:
-            if not tries_left:
+            tries += 1
+            if tries >= LOCK_TRIES:
                 raise Unavailable(
                     "The migration could not lock its tables, because other transactions kept them locked for minutes. "
                     "Nothing of this step was changed. End old transactions (see pg_stat_activity), and run "
@@ -216,7 +225,30 @@ async def _step(connection: Connection, work: Callable[[Connection], Awaitable[b
                 ) from exc
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
-    raise AssertionError("unreachable")
+
+
+@asynccontextmanager
+async def _lone_transaction(connection: Connection) -> AsyncIterator[None]:
+    """A transaction that begins when no other migration is under way, and keeps others from beginning.
+
+    It tries again and again, and does not wait in the database: an index that is made concurrently waits for every
+    statement that is under way, also for one that waits for the maker of the index.
+    """
+    while True:
+        transaction = connection.transaction()
+        await transaction.start()
+        try:
+            await connection.execute(_TAKE_LOCK)
+            break
+        except asyncpg.ObjectInUseError:
+            await transaction.rollback()
+            await asyncio.sleep(random.uniform(0.1, 0.3))
+    try:
+        yield
+    except BaseException:
+        await transaction.rollback()
+        raise
+    await transaction.commit()
 
 
 async def _apply_next(connection: Connection) -> bool:
@@ -298,9 +330,7 @@ async def _make_indexes(connection: Connection, url: str) -> None:
         return
     guard = await _connect(url)  # CREATE INDEX CONCURRENTLY takes no transaction, and so holds no lock of its own
     try:
-        async with guard.transaction():
-            # Without a parameter: the statement would keep its snapshot, for which the index waits.
-            await guard.execute(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        async with _lone_transaction(guard):
             async with connection.transaction():
                 missing = await _missing_indexes(connection)
             for name, statement in missing.items():
