@@ -137,6 +137,7 @@ class TestTenants:
         listed = lines(run(folder, "orgs", "list", "--json").stdout)
         assert [org["name"] for org in listed] == ["default", "acme"]
         key = json.loads(run(folder, "keys", "create", "web", "--org", "acme", "--json").stdout)
+        assert run(folder, "keys", "revoke", key["id"], "--org", "acme", "--keep-made").returncode == 0
         assert run(folder, "keys", "revoke", key["id"], "--org", "acme").returncode == 0
         scoped = json.loads(run(folder, "keys", "create", "w", "--feature", "files", "--model", "m", "--json").stdout)
         assert scoped["scopes"] == {"agents": "*", "models": ["m"], "features": ["files"]}

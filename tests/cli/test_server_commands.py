@@ -319,7 +319,13 @@ class TestTheAccount:
             "users", "update", "kim@example.com", "--name", "Kim", "--monthly-token-limit", "5", "--disable"
         )
         assert (changed["id"], changed["name"], changed["is_disabled"]) == (kim["id"], "Kim", True)
-        assert "disabled" in shell.ok("users", "show", kim["id"])
+        limits = ("--stored-byte-limit", "123456", "--parallel-turn-limit", "3")
+        changed = shell.json("users", "update", "kim@example.com", *limits)
+        assert (changed["stored_byte_limit"], changed["parallel_turn_limit"]) == (123_456, 3)
+        shown = shell.ok("users", "show", kim["id"])
+        assert "disabled" in shown
+        assert "123,456" in shown
+        assert re.search(r"turns at a time\W+3\b", shown)
         refused = shell.here("chat", "--user", "kim@example.com", "--model", "demo", "Hello")
         assert refused.returncode == 1
         assert "disabled" in refused.stderr
