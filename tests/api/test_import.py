@@ -276,6 +276,15 @@ class TestHostileFiles:
         assert code_of(response) == (413, "body_too_large")
 
 
+class TestARoleThatIsNoText:
+    @pytest.mark.parametrize("form", ["anthropic", "openai_chat", "openai_responses", "ai_sdk", "rows", "plain", ""])
+    async def test_is_refused_with_its_place(self, service: Client, form: str) -> None:
+        query = f"?form={form}" if form else ""
+        response = await service.post(f"/v1/import{query}", json=[ASK, {"role": ["user"], "content": "Hello"}])
+        assert code_of(response) == (422, "invalid_request")
+        assert "Item 1: `role`" in response.json()["detail"]
+
+
 class TestPictures:
     @both
     async def test_that_no_model_can_read_are_left_out_with_a_remark(self, service: Client) -> None:

@@ -175,7 +175,10 @@ def _unwrapped(document: JsonValue) -> tuple[JsonObject | None, str, list[JsonOb
         if not isinstance(item, dict):
             raise InvalidRequest(f"Item {index}: a message is an object, not {type(item).__name__}.")
         inner = item.get("message")
-        raw.append(inner if isinstance(inner, dict) and "role" in inner else item)
+        message = inner if isinstance(inner, dict) and "role" in inner else item
+        if not isinstance(message.get("role"), str | None):
+            raise InvalidRequest(f"Item {index}: `role` must be a text, not {type(message['role']).__name__}.")
+        raw.append(message)
     return body, key, raw
 
 
