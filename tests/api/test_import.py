@@ -276,13 +276,21 @@ class TestHostileFiles:
         assert code_of(response) == (413, "body_too_large")
 
 
-class TestARoleThatIsNoText:
+class TestARoleOrATypeThatIsNoText:
+    @pytest.mark.parametrize("field", ["role", "type"])
     @pytest.mark.parametrize("form", ["anthropic", "openai_chat", "openai_responses", "ai_sdk", "rows", "plain", ""])
-    async def test_is_refused_with_its_place(self, service: Client, form: str) -> None:
+    async def test_is_refused_with_its_place(self, service: Client, form: str, field: str) -> None:
         query = f"?form={form}" if form else ""
-        response = await service.post(f"/v1/import{query}", json=[ASK, {"role": ["user"], "content": "Hello"}])
+        message = {"role": "user", "content": "Hello", field: ["user"]}
+        response = await service.post(f"/v1/import{query}", json=[ASK, message])
         assert code_of(response) == (422, "invalid_request")
-        assert "Item 1: `role`" in response.json()["detail"]
+        assert f"Item 1: `{field}`" in response.json()["detail"]
+
+    async def test_leaves_out_a_part_of_a_message(self, service: Client) -> None:
+        message = {"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": ["text"]}]}
+        response = await service.post("/v1/import", json=[message])
+        assert response.status_code == 201
+        assert "Item 0: a piece of type ['text']" in response.json()["remarks"][0]
 
 
 class TestPictures:
