@@ -416,7 +416,11 @@ class TestProgress:
 
     def test_nothing_that_is_slow_is_loaded_for_a_script(self, shell: Shell) -> None:
         """Rich draws for people. httpx would load it too, for a command line of its own."""
-        program = "import sys; from turnkeep.cli.main import main\ntry: main()\nfinally: print(sorted(sys.modules))"
+        program = (
+            "import gc, sys; from turnkeep.cli.main import main\n"
+            "try: main()\n"
+            "finally: print(gc.isenabled(), sorted(sys.modules))"
+        )
         done = subprocess.run(
             [sys.executable, "-c", program, "models"],
             env=environment(shell.folder),
@@ -426,6 +430,7 @@ class TestProgress:
             check=True,
         )
         loaded = done.stdout.splitlines()[-1]
+        assert loaded.startswith("True"), "the collector of garbage pauses only while libraries are loaded"
         assert "'httpx'" in loaded
         for slow in ("rich", "pygments", "turnkeep.runtime", "turnkeep.store", "aiohttp", "starlette"):
             assert f"'{slow}'" not in loaded, slow
