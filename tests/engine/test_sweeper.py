@@ -45,7 +45,7 @@ class TestAnIdleWorker:
 
 class TestADeletedConversation:
     async def test_is_erased_after_the_days_of_the_settings(self, cluster: Cluster) -> None:
-        engine = await cluster.enter([["Hi."]])
+        engine = await cluster.enter([["Hi."]], start=False)
         turn = await cluster.answer(engine)
         await cluster.store.delete_conversation(cluster.ann, turn.conversation_id)
         await cluster.store.restore_conversation(cluster.ann, turn.conversation_id)
@@ -83,7 +83,7 @@ class TestADeletedConversation:
     async def test_is_erased_soon_also_if_the_database_was_away_at_first(
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        engine = await cluster.enter([["Hi."]])
+        engine = await cluster.enter([["Hi."]], start=False)
         turn = await cluster.answer(engine)
         await cluster.store.delete_conversation(cluster.ann, turn.conversation_id)
         purge, failures = cluster.store.purge, [Unavailable("The database is away.")]
@@ -105,7 +105,7 @@ class TestADeletedConversation:
 
 class TestTheKeysOfRows:
     async def test_are_remembered_for_a_day_even_where_nothing_else_is(self, cluster: Cluster) -> None:
-        engine = await cluster.enter([["Hi."]])
+        engine = await cluster.enter([["Hi."]], start=False)
         turn = await cluster.answer(engine)
         table = await cluster.store.create_table(cluster.ann, name="T", columns=[Column(key=0, name="A", type="text")])
         await cluster.store.add_rows(cluster.ann, table.id, [["x"]], batch="k")

@@ -102,6 +102,15 @@ class TurnStore(Protocol):
         The look is cheap, and reads no more when there are more conversations.
         """
 
+    async def hold_sweep(self, worker: str, *, seconds: float) -> bool:
+        """Take the sweep lease for this long, or keep it. False while another worker has it.
+
+        One worker holds it at a time. It does the work that no other worker needs to do as well.
+        """
+
+    async def leave_sweep(self, worker: str) -> None:
+        """Let go of the sweep lease, so that another worker may take it at once."""
+
     async def promote_waiting(self) -> list[TurnId]:
         """Wherever turns wait and none runs, let the first of them run (as `settle` does)."""
 

@@ -132,6 +132,13 @@ class TurnVerbs(StoreThreads):
     async def due_work(self) -> DueWork:
         return await self._read(leases.due_work)
 
+    async def hold_sweep(self, worker: str, *, seconds: float) -> bool:
+        """One server owns the file, so its worker always holds the lease."""
+        return True
+
+    async def leave_sweep(self, worker: str) -> None:
+        pass
+
     async def promote_waiting(self) -> list[TurnId]:
         return await self._write(leases.promote_waiting)
 

@@ -2,7 +2,8 @@
 
 Everything happens in one transaction, so that a worker sees the old release's database or the new one's. Functions
 hold no data, so they are not migrated but replaced: if any of them changed, all are dropped and made again. That is
-also done when a list of columns that is written into them has changed.
+also done when a list of columns that is written into them has changed. Functions of triggers belong to their tables,
+and come with migrations.
 """
 
 import asyncio
@@ -43,6 +44,7 @@ BEGIN
     FOR v_function IN
         SELECT p.oid FROM pg_proc p
          WHERE p.pronamespace = 'turnkeep'::regnamespace AND p.proname <> 'now_ms'
+           AND p.prorettype <> 'trigger'::regtype
     LOOP
         EXECUTE 'DROP FUNCTION ' || v_function;
     END LOOP;

@@ -141,10 +141,10 @@ SELECT c.id FROM turnkeep.conversations c
 -- name: purgeable_files
 -- slow
 -- Those of these conversations, and those that were deleted one by one.
-SELECT f.id, f.storage_key FROM turnkeep.files f
- WHERE f.conversation_id = ANY ($1::text[])
-    OR f.id IN (SELECT a.id FROM turnkeep.files a
-                 WHERE a.deleted_at < $2 AND a.deleted_with IS NULL ORDER BY a.deleted_at, a.id LIMIT $3)
+SELECT f.id, f.storage_key FROM turnkeep.files f WHERE f.conversation_id = ANY ($1::text[])
+UNION
+(SELECT a.id, a.storage_key FROM turnkeep.files a
+  WHERE a.deleted_at < $2 AND a.deleted_with IS NULL ORDER BY a.deleted_at, a.id LIMIT $3)
 
 -- name: lock_purgeable
 -- slow
@@ -208,31 +208,31 @@ SELECT f.id FROM turnkeep.files f WHERE f.id = ANY ($2::text[])
 -- name: pending_conversations
 -- slow
 -- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
--- they are indexed, the highest one below the first turn that has not ended, and the title. The planner
--- believes that a third of all conversations wait. The order is that of the index conversations_to_index, and OFFSET 0
--- keeps the condition a look-up per row found; without either, every conversation there is would be read.
+-- they are indexed, the highest one below the first turn that has not ended, and the title. OFFSET 0 keeps each condition a
+-- look-up per row found; without it the planner may read every conversation there is.
 SELECT c.id, c.indexed_ordinal,
        least((SELECT min(t.ordinal) FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'queued'),
              (SELECT t.ordinal FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
              c.next_ordinal) - 1,
        c.title
-  FROM turnkeep.conversations c
- WHERE c.indexed_ordinal < c.next_ordinal - 1 AND ($1::text IS NULL OR c.workspace_id = $1)
+  FROM turnkeep.unindexed u
+ CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
+ WHERE ($1::text IS NULL OR u.workspace_id = $1)
    AND EXISTS (SELECT 1 FROM turnkeep.turns t
                 WHERE t.conversation_id = c.id AND t.active IN (true, false) AND t.ordinal = c.indexed_ordinal + 1
                   AND t.settled_at IS NOT NULL OFFSET 0)
- ORDER BY c.workspace_id, c.id LIMIT $2
+ LIMIT $2
 
 -- name: pending_titles
 -- slow
--- Conversations whose title cannot be found yet, because their first turn has not ended. The order and OFFSET 0
--- have the same reason as above.
+-- Conversations whose title cannot be found yet, because their first turn has not ended.
 SELECT c.id, c.title
-  FROM turnkeep.conversations c
- WHERE c.indexed_ordinal < c.next_ordinal - 1 AND ($1::text IS NULL OR c.workspace_id = $1) AND c.title IS NOT NULL
+  FROM turnkeep.unindexed u
+ CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
+ WHERE ($1::text IS NULL OR u.workspace_id = $1) AND c.title IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1 OFFSET 0)
- ORDER BY c.workspace_id, c.id LIMIT $2
+ LIMIT $2
 
 -- name: index_title
 -- Let the title of this conversation be found by these tokens instead of those before.
@@ -306,16 +306,7 @@ SELECT l.id FROM locked l
 
 -- name: found_conversations
 -- slow
--- A page of conversations with an entry that matches: of the visible chain, or the title's.
-SELECT c.id
-  FROM turnkeep.conversations c
- WHERE c.org_id = $1 AND c.workspace_id = $2 AND ($3::text IS NULL OR c.user_id = $3)
-   AND c.deleted_at IS NULL AND c.kind <> 'run' AND (c.updated_at, c.id) < ($5::bigint, $6::text)
-   AND c.id IN (SELECT e.conversation_id
-                  FROM turnkeep.search_entries e LEFT JOIN turnkeep.turns t ON t.id = e.turn_id
-                 WHERE e.workspace_id = $2 AND ($3::text IS NULL OR e.user_id = $3)
-                   AND e.tokens @@ $4::text::tsquery AND (e.turn_sequence = -1 OR t.active))
- ORDER BY c.updated_at DESC, c.id DESC LIMIT $7
+SELECT f.id FROM turnkeep.found_conversations($1, $2, $3, $4::text::tsquery, $5, $6, $7) f
 
 -- name: found_messages
 -- slow

@@ -84,7 +84,8 @@ SELECT {t.turn_columns} FROM adopted t
 
 -- name: due_work
 -- What a sweep finds to do (`DueWork`). Every part looks only at turns that wait or run, or at conversations that wait for
--- the index: the conditions are those of the statements that do the work.
+-- the index: the conditions are those of the statements that do the work. OFFSET 0 keeps a condition a look-up for each row
+-- found; without it the planner may read every conversation there is.
 SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
                 WHERE q.status = 'queued'
                   AND NOT EXISTS (SELECT 1 FROM turnkeep.turns r
@@ -93,20 +94,31 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
        EXISTS (SELECT 1 FROM turnkeep.turns t
                 WHERE t.status = 'running' AND NOT t.background AND t.watched_until < n.now
                   AND t.cancel_requested_at IS NULL),
-       (SELECT true
-          FROM turnkeep.conversations c
-         WHERE c.indexed_ordinal < c.next_ordinal - 1
-           AND (EXISTS (SELECT 1 FROM turnkeep.turns t
-                         WHERE t.conversation_id = c.id AND t.active IN (true, false)
-                           AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL OFFSET 0)
-                OR (c.title IS NOT NULL
-                    AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
-                                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
-                                    OFFSET 0)))
-         ORDER BY c.workspace_id, c.id LIMIT 1) IS NOT NULL,
+       EXISTS (SELECT 1
+                 FROM turnkeep.unindexed u
+                CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
+                WHERE EXISTS (SELECT 1 FROM turnkeep.turns t
+                               WHERE t.conversation_id = c.id AND t.active IN (true, false)
+                                 AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL OFFSET 0)
+                   OR (c.title IS NOT NULL
+                       AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
+                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
+                                       OFFSET 0))),
        EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
        coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0)
   FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
+
+-- name: hold_sweep
+-- Take the sweep lease for this worker, or keep it. No row while another worker has it; nothing is written then.
+INSERT INTO turnkeep.sweep_lease AS l (n, worker, lease_until)
+SELECT 1, $1, x.now + $2::bigint FROM (SELECT turnkeep.now_ms() AS now) x
+ WHERE NOT EXISTS (SELECT 1 FROM turnkeep.sweep_lease o WHERE o.worker <> $1 AND o.lease_until > x.now)
+ON CONFLICT (n) DO UPDATE SET worker = excluded.worker, lease_until = excluded.lease_until
+ WHERE l.worker = excluded.worker OR l.lease_until <= turnkeep.now_ms()
+RETURNING l.worker
+
+-- name: leave_sweep
+DELETE FROM turnkeep.sweep_lease l WHERE l.worker = $1
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.
