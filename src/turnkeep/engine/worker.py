@@ -586,6 +586,8 @@ class Sweeper:
         self._answered_at = now
 
     async def _purge(self) -> None:
+        while await self._store.add_up_usage():
+            pass
         await self._purge_knowledge()
         deleted_before = int(self._clock() - self._settings.retention_days * DAY_MS)
         while True:

@@ -77,3 +77,39 @@ END $$;
 CREATE TRIGGER files_are_erased AFTER DELETE ON turnkeep.files
     FOR EACH ROW WHEN (old.sha256 IS NOT NULL) EXECUTE FUNCTION turnkeep.note_freed_bytes();
 INSERT INTO turnkeep.freed_bytes (org_id, sha256) SELECT DISTINCT t.org_id, substr(t.sha256, 1, 64) FROM turnkeep.file_texts t;
+
+-- Counters that many turns at once change: each connection counts in a slot of its own, and what was counted is the sum of
+-- `usage` (`usage_days`) and its slots. Only a counter with a limit is locked, in `usage`. The sweeper adds the slots up.
+
+CREATE TABLE turnkeep.usage_slots (
+    org_id        text COLLATE "C" NOT NULL,
+    scope         text NOT NULL,
+    scope_id      text COLLATE "C" NOT NULL,
+    month         text NOT NULL,
+    slot          integer NOT NULL,
+    ui_messages   integer NOT NULL DEFAULT 0,
+    api_messages  integer NOT NULL DEFAULT 0,
+    input_tokens  bigint NOT NULL DEFAULT 0,
+    output_tokens bigint NOT NULL DEFAULT 0,
+    cost          double precision NOT NULL DEFAULT 0,
+    PRIMARY KEY (org_id, scope, scope_id, month, slot)
+) WITH (fillfactor = 50);
+
+CREATE TABLE turnkeep.usage_day_slots (
+    org_id             text NOT NULL,
+    workspace_id       text NOT NULL,
+    day                text NOT NULL,
+    user_id            text NOT NULL,
+    agent_id           text NOT NULL,
+    model              text NOT NULL,
+    source             text NOT NULL,
+    slot               integer NOT NULL,
+    messages           bigint NOT NULL DEFAULT 0,
+    input_tokens       bigint NOT NULL DEFAULT 0,
+    output_tokens      bigint NOT NULL DEFAULT 0,
+    cache_read_tokens  bigint NOT NULL DEFAULT 0,
+    cache_write_tokens bigint NOT NULL DEFAULT 0,
+    cost               double precision NOT NULL DEFAULT 0,
+    unpriced           bigint NOT NULL DEFAULT 0,
+    PRIMARY KEY (org_id, workspace_id, day, user_id, agent_id, model, source, slot)
+) WITH (fillfactor = 50);
