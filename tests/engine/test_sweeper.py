@@ -117,3 +117,20 @@ class TestTheKeysOfRows:
 
         await cluster.until(has_swept)
         assert await cluster.store.added_rows(cluster.ann, table.id, batch="k") == range(1, 2)
+
+
+class TestAnOldTurn:
+    async def test_is_compacted_and_read_as_before(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        engine = await cluster.enter([["Hi ", "there."]], start=False)
+        turn = await cluster.answer(engine)
+        before = await cluster.events(turn.id)
+        assert (await cluster.store.last_seqs([turn.id])) == {turn.id: 2}
+        monkeypatch.setattr("turnkeep.engine.worker.COMPACT_AFTER_MS", -60_000)
+        await cluster.enter([])
+
+        async def is_compacted() -> bool:
+            return (await cluster.store.last_seqs([turn.id])) == {turn.id: 0}
+
+        await cluster.until(is_compacted)
+        assert await cluster.events(turn.id) == before
+        assert [row.display for row in await cluster.rows(turn.id)] == [None, None]

@@ -46,6 +46,10 @@ PURGE_RETRY_SECONDS = 60.0
 SWEEP_LEASE_SECONDS = 15.0
 DAY_MS = 86_400_000
 SILENT_IMPORT_MS = 600_000
+COMPACT_AFTER_MS = 3_600_000
+"""Most streams of a turn are read within an hour. Later its events are made from its rows."""
+COMPACT_PAUSE_SECONDS = 0.05
+"""Between two steps, so that a server that was upgraded goes through old turns beside its other work."""
 KNOWLEDGE_STEPS = 200
 RENEW_FIRST_SECONDS = 4.0
 """How long living workers may take to renew their leases after the database was away. They try again twice a second,
@@ -599,6 +603,15 @@ class Sweeper:
                     await self._file_cleanup.delete(purged.storage_keys)
         if self._file_cleanup is not None:
             await self._file_cleanup.tidy()
+        await self._compact()
+
+    async def _compact(self) -> None:
+        """Compact all turns that settled some time ago."""
+        settled_before = int(self._clock() - COMPACT_AFTER_MS)
+        while await self._lease.is_held():
+            if not await self._store.compact(settled_before=settled_before):
+                return
+            await asyncio.sleep(COMPACT_PAUSE_SECONDS)
 
     async def _purge_knowledge(self) -> None:
         """Erase rows of deleted tables, and of imports whose server died. Small steps, so that other writes are not

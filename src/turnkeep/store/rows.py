@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from turnkeep.ids import ConversationId
+from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.agents import Agent, AgentSpec, Snapshot
-from turnkeep.model.conversations import Conversation
+from turnkeep.model.conversations import Conversation, events_from_rows
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
 from turnkeep.model.knowledge import Row as TableRow
@@ -399,6 +399,32 @@ def to_recorded(seq: int, payload: str, display: str | None) -> Recorded:
     if display is not None and isinstance(event, Result | Failure) and event.content is not None:
         event = structs.replace(event, content=_parts(display))
     return Recorded(seq=seq, event=event)
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What of a turn need not be stored. `sequence` is the row whose display follows from its blocks."""
+
+    turn_id: TurnId
+    drops_events: bool
+    sequence: int | None
+
+
+def compacted(turn: Turn, rows: Sequence[Message], payloads: Sequence[str]) -> Compacted:
+    """What of a settled turn follows from its rows.
+
+    The events that are made from rows (`events_from_rows`) must be those that are stored, byte for byte, so that a
+    reader gets the same. A display must be what readers are shown of the blocks alone.
+
+    Decision: docs/decisions/0204
+    """
+    final = next((row for row in reversed(rows) if not row.internal and row.display is not None), None)
+    display = None if final is None or final.display is None else json_text(final.display)
+    stored = [to_recorded(0, payload, display).event for payload in payloads]
+    is_plain = final is not None and final.role == "assistant" and final.display == parts_of(final.blocks)
+    shown = [structs.replace(row, display=None) if row is final and is_plain else row for row in rows]
+    follows = [encode(event) for event in stored] == [encode(event) for event in events_from_rows(turn, shown)]
+    sequence = final.turn_sequence if final is not None and is_plain and follows else None
+    return Compacted(turn.id, drops_events=follows and bool(payloads), sequence=sequence)
 
 
 def to_file(row: Row) -> File:

@@ -201,6 +201,33 @@ SELECT e.seq, e.payload,
  WHERE e.turn_id = $1 AND e.seq > $2
  ORDER BY e.seq LIMIT $3
 
+-- name: compacted_up_to
+SELECT coalesce((SELECT k.up_to FROM turnkeep.compaction k), '')
+
+-- name: turns_to_compact
+-- Ids are sorted by time.
+SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id > $1 COLLATE "C" ORDER BY t.id LIMIT $2
+
+-- name: events_of_turns
+SELECT e.turn_id, e.payload FROM turnkeep.turn_events e WHERE e.turn_id = ANY ($1::text[]) ORDER BY e.turn_id, e.seq
+
+-- name: rows_of_turns
+SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = ANY ($1::text[]) ORDER BY m.turn_id, m.turn_sequence
+
+-- name: compact_turns
+-- Drop the events of these turns ($2), and the display of these rows ($3, $4). Turns up to $1 are done.
+WITH compacted AS (
+    UPDATE turnkeep.turns t SET last_seq = 0 WHERE t.id = ANY ($2::text[]) AND t.settled_at IS NOT NULL RETURNING t.id
+), dropped AS (
+    DELETE FROM turnkeep.turn_events e USING compacted c WHERE e.turn_id = c.id
+), shortened AS (
+    UPDATE turnkeep.messages m SET display = NULL
+      FROM unnest($3::text[], $4::integer[]) AS w (turn_id, turn_sequence)
+     WHERE m.turn_id = w.turn_id AND m.turn_sequence = w.turn_sequence
+)
+INSERT INTO turnkeep.compaction (n, up_to) VALUES (1, $1)
+ON CONFLICT (n) DO UPDATE SET up_to = excluded.up_to
+
 -- name: turn_rows
 SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = $1 ORDER BY m.turn_sequence
 

@@ -394,6 +394,13 @@ CREATE TABLE row_batches (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX row_batches_by_age ON row_batches (created_at);
 
+-- Turns up to this one were compacted: what of their events and display follows from their rows is not stored any more.
+
+CREATE TABLE compaction (
+    n     integer PRIMARY KEY,  -- 1: there is one
+    up_to text NOT NULL
+) STRICT;
+
 -- What the outside must hear of: written in the transaction that made it true, and erased once it is delivered. An entry is
 -- leased to the worker that delivers it: no worker takes it before `not_before`.
 CREATE TABLE outbox (

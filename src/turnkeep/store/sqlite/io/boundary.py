@@ -64,6 +64,7 @@ ENGINE_TABLES: Final = frozenset(
         "passage_tokens_idx",
         "file_texts",
         "freed_bytes",
+        "compaction",
         "row_batches",
         "row_tokens",
         "row_tokens_config",

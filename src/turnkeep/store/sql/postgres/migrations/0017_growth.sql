@@ -113,3 +113,14 @@ CREATE TABLE turnkeep.usage_day_slots (
     unpriced           bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (org_id, workspace_id, day, user_id, agent_id, model, source, slot)
 ) WITH (fillfactor = 50);
+
+-- Turns up to this one were compacted: what of their events and display follows from their rows is not stored any more.
+
+CREATE TABLE turnkeep.compaction (
+    n     integer PRIMARY KEY,  -- 1: there is one
+    up_to text COLLATE "C" NOT NULL
+);
+
+-- Of all changes of a turn only renewals leave its indexes as they are. A tenth of a page is enough for them.
+
+ALTER TABLE turnkeep.turns SET (fillfactor = 90);

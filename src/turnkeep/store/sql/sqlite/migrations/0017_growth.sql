@@ -15,3 +15,10 @@ CREATE TRIGGER files_are_erased AFTER DELETE ON files WHEN old.sha256 IS NOT NUL
     INSERT OR IGNORE INTO freed_bytes (org_id, sha256) VALUES (old.org_id, old.sha256);
 END;
 INSERT OR IGNORE INTO freed_bytes (org_id, sha256) SELECT org_id, substr(sha256, 1, 64) FROM file_texts;
+
+-- Turns up to this one were compacted: what of their events and display follows from their rows is not stored any more.
+
+CREATE TABLE compaction (
+    n     integer PRIMARY KEY,  -- 1: there is one
+    up_to text NOT NULL
+) STRICT;
