@@ -343,6 +343,14 @@ SELECT n.turn_id, n.n, n.org_id, n.after_seq, n.level, n.message, n.ts
 SELECT (SELECT count(*) FROM turnkeep.orgs), (SELECT count(*) FROM turnkeep.conversations), (SELECT count(*) FROM turnkeep.turns),
        (SELECT count(*) FROM turnkeep.messages), (SELECT count(*) FROM turnkeep.files)
 
+-- name: table_sizes
+-- slow
+-- Every table with its indexes, the largest first: its bytes, and its rows, living and dead, as the statistics have them.
+SELECT c.relname::text, pg_total_relation_size(c.oid), s.n_live_tup, s.n_dead_tup
+  FROM pg_class c JOIN pg_stat_user_tables s ON s.relid = c.oid
+ WHERE c.relnamespace = 'turnkeep'::regnamespace
+ ORDER BY 2 DESC, 1
+
 -- name: row_problems
 -- slow
 -- Rows that contradict each other, as those of an incomplete backup do: what is wrong, how often, and the id of one.
