@@ -383,10 +383,21 @@ def conversation_record(conversation: Conversation) -> dict[str, Any]:
     return record | {"metadata": json_or_null(conversation.metadata)}
 
 
-def event_values(event: TurnEvent) -> tuple[str, str]:
-    """The values of `type, payload`. The content of the last event is not stored twice: it is the final row's
-    display."""
-    if isinstance(event, Result) or (isinstance(event, Failure) and event.content is not None):
+def settled_rows(rows: Sequence[Message]) -> list[Message]:
+    """The rows with which a turn is settled, as they are stored: without a display that follows from the blocks, as
+    that of an answer without steps does."""
+    return [structs.replace(row, display=None) if _is_plain(row) else row for row in rows]
+
+
+def _is_plain(row: Message) -> bool:
+    return row.role == "assistant" and row.display is not None and row.display == parts_of(row.blocks)
+
+
+def event_values(event: TurnEvent, *, rows: Sequence[Message] = ()) -> tuple[str, str]:
+    """The values of `type, payload`. The content of the last event is not stored with it if one of these rows of the
+    turn has it as its display."""
+    is_in_rows = any(row.display is not None for row in rows)
+    if is_in_rows and (isinstance(event, Result) or (isinstance(event, Failure) and event.content is not None)):
         event = structs.replace(event, content=())
     kind = event.__struct_config__.tag
     assert isinstance(kind, str)
@@ -420,11 +431,10 @@ def compacted(turn: Turn, rows: Sequence[Message], payloads: Sequence[str]) -> C
     final = next((row for row in reversed(rows) if not row.internal and row.display is not None), None)
     display = None if final is None or final.display is None else json_text(final.display)
     stored = [to_recorded(0, payload, display).event for payload in payloads]
-    is_plain = final is not None and final.role == "assistant" and final.display == parts_of(final.blocks)
-    shown = [structs.replace(row, display=None) if row is final and is_plain else row for row in rows]
-    follows = [encode(event) for event in stored] == [encode(event) for event in events_from_rows(turn, shown)]
-    sequence = final.turn_sequence if final is not None and is_plain and follows else None
-    return Compacted(turn.id, drops_events=follows and bool(payloads), sequence=sequence)
+    made = events_from_rows(turn, settled_rows(rows))
+    follows = [encode(event) for event in stored] == [encode(event) for event in made]
+    sequence = final.turn_sequence if final is not None and _is_plain(final) and follows else None
+    return Compacted(turn.id, drops_events=follows, sequence=sequence)
 
 
 def to_file(row: Row) -> File:

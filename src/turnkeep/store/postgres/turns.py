@@ -37,6 +37,7 @@ from turnkeep.store.rows import (
     json_text,
     message_values,
     report_text,
+    settled_rows,
     to_message,
     to_recorded,
     to_turn,
@@ -672,8 +673,9 @@ def entries_of(
     turn_id: TurnId, after: int, rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]
 ) -> Entries:
     """The events get the numbers after `after`; log lines are numbered from 1, and placed behind those there are."""
+    rows = settled_rows(rows)
     records = [message_record(row) for row in rows]
-    told = [(turn_id, seq, None, *event_values(event)) for seq, event in enumerate(events, start=after + 1)]
+    told = [(turn_id, seq, None, *event_values(event, rows=rows)) for seq, event in enumerate(events, start=after + 1)]
     lines = [
         (turn_id, n, None, line.after_seq, line.level, line.message, line.ts) for n, line in enumerate(logs, start=1)
     ]

@@ -39,6 +39,7 @@ from turnkeep.store.rows import (
     json_text,
     message_values,
     report_text,
+    settled_rows,
     to_message,
     to_recorded,
     to_turn,
@@ -309,9 +310,10 @@ class Entries(Struct):
 
 
 def _entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> Entries:
+    rows = settled_rows(rows)
     return Entries(
         [message_values(row) for row in rows],
-        [event_values(event) for event in events],
+        [event_values(event, rows=rows) for event in events],
         [(line.after_seq, line.level, line.message, line.ts) for line in logs],
     )
 

@@ -18,11 +18,11 @@ WITH made AS (
       FROM json_populate_record(NULL::turnkeep.conversations, $1::json) n
       JOIN turnkeep.workspaces w ON w.id = n.workspace_id AND w.org_id = n.org_id
     ON CONFLICT (id) DO NOTHING
-    RETURNING c.id, c.org_id, c.workspace_id, c.user_id
+    RETURNING c.id, c.workspace_id, c.user_id
 ), titled AS (
     INSERT INTO turnkeep.search_entries
-           (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-    SELECT m.id, m.id, -1, m.org_id, m.workspace_id, m.user_id, array_to_tsvector($2::text[])
+           (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+    SELECT m.id, m.id, -1, m.workspace_id, m.user_id, array_to_tsvector($2::text[])
       FROM made m WHERE $2 IS NOT NULL
 )
 SELECT m.id FROM made m
@@ -237,8 +237,8 @@ SELECT c.id, c.title
 -- name: index_title
 -- Let the title of this conversation be found by these tokens instead of those before.
 INSERT INTO turnkeep.search_entries AS s
-       (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-SELECT c.id, c.id, -1, c.org_id, c.workspace_id, c.user_id, array_to_tsvector($2::text[])
+       (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+SELECT c.id, c.id, -1, c.workspace_id, c.user_id, array_to_tsvector($2::text[])
   FROM turnkeep.conversations c WHERE c.id = $1
 ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
  WHERE s.tokens <> excluded.tokens
@@ -248,14 +248,14 @@ ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = exc
 -- The same for these conversations, but for those whose title has changed since it was read. Tokens hold no spaces, so
 -- those of one title travel as one text.
 WITH named AS (
-    SELECT c.id, c.org_id, c.workspace_id, c.user_id, e.tokens
+    SELECT c.id, c.workspace_id, c.user_id, e.tokens
       FROM turnkeep.conversations c
       JOIN unnest($1::text[], $2::text[], $3::text[]) AS e (id, title, tokens) ON c.id = e.id AND c.title = e.title
      ORDER BY c.id FOR UPDATE OF c
 )
 INSERT INTO turnkeep.search_entries AS s
-       (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-SELECT n.id, n.id, -1, n.org_id, n.workspace_id, n.user_id, array_to_tsvector(string_to_array(n.tokens, ' '))
+       (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+SELECT n.id, n.id, -1, n.workspace_id, n.user_id, array_to_tsvector(string_to_array(n.tokens, ' '))
   FROM named n
 ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
  WHERE s.tokens <> excluded.tokens
@@ -279,7 +279,7 @@ SELECT r.conversation_id, r.turn_id, r.turn_sequence, r.blocks, r.display
 -- quicker, and nothing is added. They are locked in the order of their ids, as by every writer of several. Tokens hold
 -- no spaces, so those of one entry travel as one text.
 WITH locked AS MATERIALIZED (
-    SELECT c.id, c.org_id, c.workspace_id, c.user_id, w.last, CASE WHEN c.title = w.title THEN w.tokens END AS tokens
+    SELECT c.id, c.workspace_id, c.user_id, w.last, CASE WHEN c.title = w.title THEN w.tokens END AS tokens
       FROM turnkeep.conversations c
       JOIN unnest($1::text[], $2::integer[], $3::integer[], $4::text[], $5::text[]) AS w (id, after, last, title, tokens)
         ON c.id = w.id AND c.indexed_ordinal = w.after
@@ -288,15 +288,15 @@ WITH locked AS MATERIALIZED (
     UPDATE turnkeep.conversations c SET indexed_ordinal = l.last FROM locked l WHERE c.id = l.id
 ), titled AS (
     INSERT INTO turnkeep.search_entries AS s
-           (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-    SELECT l.id, l.id, -1, l.org_id, l.workspace_id, l.user_id, array_to_tsvector(string_to_array(l.tokens, ' '))
+           (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+    SELECT l.id, l.id, -1, l.workspace_id, l.user_id, array_to_tsvector(string_to_array(l.tokens, ' '))
       FROM locked l WHERE l.tokens IS NOT NULL
     ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
      WHERE s.tokens <> excluded.tokens
 ), added AS (
     INSERT INTO turnkeep.search_entries
-           (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-    SELECT l.id, e.turn, e.sequence, l.org_id, l.workspace_id, l.user_id,
+           (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+    SELECT l.id, e.turn, e.sequence, l.workspace_id, l.user_id,
            array_to_tsvector(string_to_array(e.tokens, ' '))
       FROM locked l JOIN unnest($6::text[], $7::text[], $8::integer[], $9::text[]) AS e (id, turn, sequence, tokens)
         ON e.id = l.id

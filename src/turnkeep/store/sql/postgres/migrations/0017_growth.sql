@@ -124,3 +124,7 @@ CREATE TABLE turnkeep.compaction (
 -- Of all changes of a turn only renewals leave its indexes as they are. A tenth of a page is enough for them.
 
 ALTER TABLE turnkeep.turns SET (fillfactor = 90);
+
+-- The org of an entry follows from its workspace. No query asks for it, and an entry is written for every message.
+
+ALTER TABLE turnkeep.search_entries ALTER COLUMN org_id DROP NOT NULL;
