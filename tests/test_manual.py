@@ -3,9 +3,11 @@
 import csv
 import io
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,12 +18,15 @@ import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from tests.server_process import SECONDS, clean_environment, serving
+from tests.server_process import SECONDS, TURNKEEP, clean_environment, serving
 from turnkeep.client import Turnkeep
 from turnkeep.ids import OrgId
 from turnkeep.model.agents import AgentSpec
+from turnkeep.model.prices import read_prices
 from turnkeep.tools.vault import SecretUnreadable, Vault
 from turnkeep_client import AsyncTurnkeep
+from turnkeep_client.discovery import find_server
+from turnkeep_client.wire.blocks import Usage
 
 MANUAL = Path(__file__).parents[1] / "docs"
 SECRET = "a credential of the tests"
@@ -36,6 +41,13 @@ def program(page: str, words: str) -> str:
         "\n".join(line.removeprefix(indent) for line in block.split("\n")) for indent, block in blocks if words in block
     ]
     return found
+
+
+def commands(page: str, words: str) -> str:
+    """The shell commands of a page that have these words in them."""
+    text = (MANUAL / page).read_text(encoding="utf-8")
+    [found] = [block for block in re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if words in block]
+    return str(found)
 
 
 def environment(**own: str) -> dict[str, str]:
@@ -114,6 +126,23 @@ def printed(folder: Path, text: str, *arguments: str) -> str:
     return done.stdout
 
 
+def run_shell(folder: Path, text: str) -> str:
+    """What these commands print, run in this folder with the address and the key of its server."""
+    place = find_server(data_dir=folder / ".turnkeep", environ={})
+    with_turnkeep = f'turnkeep() {{ {shlex.join(TURNKEEP)} "$@"; }}\n' + text.replace("localhost:8787", place.url)
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", with_turnkeep],
+        cwd=folder,
+        env=environment(KEY=place.key or ""),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 class TestBills:
     def test_have_a_line_for_each_user(self, served: Path) -> None:
         with Turnkeep(data_dir=served / ".turnkeep") as turnkeep:
@@ -121,10 +150,40 @@ class TestBills:
             turnkeep.as_user("ann").ask("Again?")
             turnkeep.as_user("bob").ask("Hello?")
         bill = list(csv.DictReader(io.StringIO(printed(served, program("howto/bill-your-users.md", "csv.writer")))))
-        assert {line["user"]: line["messages"] for line in bill} == {"ann": "2", "bob": "1"}
-        assert all(int(line["input_tokens"]) > 0 for line in bill)
+        lines = {line["user"]: line for line in bill}
+        assert (lines["ann"]["messages"], lines["bob"]["messages"]) == ("2", "1")
+        assert int(lines["ann"]["input_tokens"]) > int(lines["bob"]["input_tokens"]) > 0
         quiet = printed(served, program("howto/bill-your-users.md", "csv.writer"), "2020-01")
         assert "ann,,0,0,0,0.00" in quiet
+
+    def test_are_kept_small_by_limits(self, served: Path) -> None:
+        with Turnkeep(data_dir=served / ".turnkeep") as turnkeep:
+            turnkeep.as_user("ann@example.com").me()
+            run_shell(served, commands("howto/bill-your-users.md", "turnkeep users update"))
+            ann = turnkeep.users.get("ann@example.com")
+            [acme] = [one for one in turnkeep.workspaces.list() if one.name == "Acme"]
+        assert (ann.monthly_message_limit, ann.monthly_token_limit, ann.monthly_cost_limit) == (1000, 5_000_000, 20)
+        assert (acme.monthly_message_limit, acme.user_monthly_message_limit) == (50_000, 500)
+
+    def test_have_a_cost_by_the_prices_of_the_page(self) -> None:
+        page = (MANUAL / "howto/bill-your-users.md").read_text(encoding="utf-8")
+        [prices] = re.findall(r"^```json\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        used = Usage(output_tokens=1_000_000, cache_read_tokens=1_000_000)
+        assert read_prices(prices.encode()).cost("anthropic/claude-sonnet-4-5", used) == pytest.approx(15.30)
+
+
+class TestErasingAUser:
+    def test_is_done_as_the_page_says(self, served: Path) -> None:
+        with Turnkeep(data_dir=served / ".turnkeep") as turnkeep:
+            turnkeep.as_user("ada@example.com").ask("Hello?")
+            begin, *_, look, _ = commands("howto/erase-a-user.md", "/erase").splitlines()
+            erasure_id = msgspec.json.decode(run_shell(served, begin))["erasure_id"]
+            until, told = time.monotonic() + SECONDS, dict[str, Any](status="running")
+            while told["status"] == "running" and time.monotonic() < until:
+                told = msgspec.json.decode(run_shell(served, look.replace("erasure_…", erasure_id)))
+            assert told["status"] == "done"
+            assert (told["counts"]["conversations"], told["counts"]["turns"]) == (1, 1)
+            assert "ada@example.com" not in {user.external_id for user in turnkeep.users.list()}
 
 
 class TestImportingAHistory:
@@ -144,6 +203,8 @@ class TestImportingAHistory:
         product.close()
         said = printed(served, program("howto/import-your-history.md", "product.db"))
         assert "2 of 2 conversations are imported." in said
+        again = printed(served, program("howto/import-your-history.md", "product.db"))
+        assert "2 of 2 conversations are imported." in again, "nothing is imported twice"
         made = msgspec.json.decode((served / "imported.json").read_bytes())
         with Turnkeep(data_dir=served / ".turnkeep") as turnkeep:
             kim = turnkeep.as_user("kim")

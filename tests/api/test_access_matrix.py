@@ -12,6 +12,7 @@ from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, fake_id
 from turnkeep.api.app import all_endpoints
 from turnkeep.api.http.endpoints import Endpoint, PathEndpoints, Policy
+from turnkeep.api.identity.authentication import Authenticator
 from turnkeep.api.identity.service_keys import SigninLinks
 from turnkeep.api.identity.tokens import UserTokens
 from turnkeep.api.telemetry.metrics import Metrics
@@ -149,6 +150,38 @@ class TestOtherCallers:
             map(name_of, GUARDED), 401
         )
 
+    async def test_what_a_revoked_key_has_made_is_401_everywhere(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        ids = await things(service, user)
+        maker = (await service.post("/v1/keys", json={"name": "maker"})).json()
+        by_maker = await server.client(maker["key"])
+        made = (await by_maker.post("/v1/keys", json={"name": "made"})).json()
+        by_made = await server.client(made["key"])
+        callers = [
+            await server.user(by_maker, "boss", role="admin"),
+            by_made,
+            await server.user(by_made, "boss", role="admin"),
+            await server.client((await by_made.post("/v1/keys", json={"name": "of the made one"})).json()["key"]),
+        ]
+        assert [(await caller.get("/v1/users")).status_code for caller in callers] == [200] * 4
+        await service.delete(f"/v1/keys/{maker['id']}")
+        for caller in callers:
+            assert {name_of(one): await call(caller, one, ids) for one in GUARDED} == dict.fromkeys(
+                map(name_of, GUARDED), 401
+            )
+
+    async def test_a_key_can_be_replaced_by_one_that_it_has_made(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        old = (await service.post("/v1/keys", json={"name": "old"})).json()
+        by_old = await server.client(old["key"])
+        new = await server.client((await by_old.post("/v1/keys", json={"name": "new"})).json()["key"])
+        token = await server.user(by_old)
+        assert (await new.delete(f"/v1/keys/{old['id']}?keep_made=true")).status_code == 204
+        assert [(await caller.get("/v1/me")).status_code for caller in (by_old, token, new)] == [401, 401, 200]
+        assert (await new.post("/v1/keys", json={"name": "next"})).status_code == 201
+
     async def test_another_users_token_reaches_nothing_of_this_user(
         self, server: ApiServer, service: Client, user: Client
     ) -> None:
@@ -202,6 +235,29 @@ class TestOtherCallers:
                 assert status == 404, name_of(endpoint)
         assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
         assert keys < {key["id"] for key in (await service.read("/v1/keys"))["data"] if key["revoked_at"] is None}
+
+
+class TestRememberedIdentities:
+    async def test_callers_without_an_identity_cannot_make_the_server_forget_them(
+        self, server: ApiServer, service: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        forgotten = 0
+
+        def forget(_: Authenticator) -> None:
+            nonlocal forgotten
+            forgotten += 1
+
+        monkeypatch.setattr(Authenticator, "forget", forget)
+        anonymous, user = await server.client(None), await server.user(service)
+        before = forgotten
+        for endpoint in ENDPOINTS:
+            if endpoint.method != "GET" and "{" not in endpoint.path:
+                await anonymous.request(endpoint.method, endpoint.path, json={})
+                if endpoint.policy is Policy.ADMIN:
+                    assert (await user.request(endpoint.method, endpoint.path, json={})).status_code == 403
+        assert forgotten == before
+        await service.post("/v1/keys", json={"name": "K"})
+        assert forgotten == before + 1
 
 
 FEATURES: tuple[str, ...] = ("files", "runs", "knowledge", "export")

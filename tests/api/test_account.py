@@ -25,17 +25,36 @@ class TestRateLimits:
         fresh = await slow.post("/v1/turns", json={"message": "Ho"}, headers={"idempotency-key": "new"})
         assert code_of(fresh) == (429, "rate_limited")
 
+    @both
+    async def test_are_shared_with_the_keys_and_tokens_that_a_key_made(
+        self, server: ApiServer, service: Client
+    ) -> None:
+        limits = {"name": "slow", "requests_per_minute": 6}
+        slow = await server.client((await service.post("/v1/keys", json=limits)).json()["key"])
+        made = [
+            await server.client((await slow.post("/v1/keys", json={"name": "more"})).json()["key"]) for _ in range(2)
+        ]
+        user = await server.user(made[0])
+        statuses = [(await caller.get("/v1/me")).status_code for caller in (*made, user, *made, slow)]
+        assert statuses == [200, 200, 200, 429, 429, 429], "three requests made the keys and the token"
+
+    def test_a_request_that_is_refused_counts_for_no_key(self) -> None:
+        limiter = RateLimiter(clock=lambda: 0.0)
+        assert limiter.take([("made", 5), ("maker", 1)]) is None
+        assert [limiter.take([("made", 5), ("maker", 1)]) is None for _ in range(9)] == [False] * 9
+        assert [limiter.take([("made", 5)]) is None for _ in range(5)] == [True, True, True, True, False]
+
     def test_a_bucket_fills_evenly(self) -> None:
         now = 0.0
         limiter = RateLimiter(clock=lambda: now)
-        assert [limiter.take("k", per_minute=2) is None for _ in range(3)] == [True, True, False]
+        assert [limiter.take([("k", 2)]) is None for _ in range(3)] == [True, True, False]
         now = 29.0
-        refusal = limiter.take("k", per_minute=2)
+        refusal = limiter.take([("k", 2)])
         assert refusal is not None
         assert refusal.retry_after_seconds == 1
         now = 31.0
-        assert limiter.take("k", per_minute=2) is None
-        assert limiter.take("other", per_minute=1) is None
+        assert limiter.take([("k", 2)]) is None
+        assert limiter.take([("other", 1)]) is None
 
 
 class TestQuotas:

@@ -414,6 +414,7 @@ class TestAllowedToolsOfAKey:
     async def test_hold_for_the_key_and_for_the_users_it_vouches_for(self, server: ApiServer, service: Client) -> None:
         made = await saved(service, **AGENT)
         limited = await _key(server, service, ["weather", "old__*"])
+        await server.user(service, "boss", role="admin")
         for client in (limited, await server.user(limited, "bob"), await server.user(limited, "boss", role="admin")):
             server.scripts.say(Call("look", {"place": "here"}))
             await client.ask(agent_id=made["id"])

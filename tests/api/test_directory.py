@@ -1,5 +1,6 @@
 """Users: how they are shown, found, changed, limited and disabled."""
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -11,7 +12,9 @@ from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, settings_for
 from tests.tools.test_mcp import a_http_server
 from tests.tools.web_server import web_server
+from turnkeep.api.native import agents
 from turnkeep.config import Settings
+from turnkeep.model.principals import Principal
 from turnkeep.providers.scripted import Call, Pause
 from turnkeep.tools.functions import tool
 from turnkeep.tools.ports import CallContext
@@ -279,6 +282,37 @@ class TestTools:
             assert secret not in str(await service.read(path))
             assert "tool_secret" not in (await service.patch(path, json={"name": "B"})).json()
             assert code_of(await users["ann"].post(f"{path}/tool_secret")) == (403, "forbidden")
+
+    @pytest.mark.parametrize("method", ["PATCH", "PUT"])
+    async def test_keep_a_secret_that_is_rotated_while_their_agent_is_saved(
+        self, server: ApiServer, service: Client, method: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = (await service.post("/v1/agents", json={"name": "A"})).json()
+        path, rotated = f"/v1/agents/{made['id']}", ""
+
+        async def check_slowly(*_: object) -> list[str]:
+            """As an MCP server that takes its time."""
+            nonlocal rotated
+            rotated = (await service.post(f"{path}/tool_secret")).json()["tool_secret"]
+            return []
+
+        monkeypatch.setattr(agents, "_find_warnings", check_slowly)
+        assert (await service.request(method, path, json={"name": "B"})).json()["name"] == "B"
+        org_id = (await server.runtime.store.orgs())[-1].id
+        principal = Principal(org_id=org_id, workspace_id=made["workspace_id"], user_id=None, role="service")
+        stored = (await server.runtime.store.agent(principal, made["id"])).spec
+        assert stored.tool_secret is not None
+        assert server.runtime.vault.open(org_id, stored.tool_secret) == rotated
+
+    async def test_of_an_agent_that_is_changed_twice_at_once_have_both_changes(
+        self, server: ApiServer, service: Client
+    ) -> None:
+        path = f"/v1/agents/{(await service.post('/v1/agents', json={'name': 'A'})).json()['id']}"
+        for number in range(5):
+            changes = {"name": f"A{number}", "instructions": f"I{number}", "description": f"D{number}"}
+            await asyncio.gather(*(service.patch(path, json={name: text}) for name, text in changes.items()))
+            stored = await service.read(path)
+            assert {name: stored[name] for name in changes} == changes
 
     async def test_of_the_server_are_listed_for_admins(self, server: ApiServer, service: Client, user: Client) -> None:
         listed = (await service.read("/v1/tools"))["data"]

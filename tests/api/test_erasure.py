@@ -178,12 +178,22 @@ class TestAUser:
         server.scripts.say(f"Slowly, {place.canary} ", Until(wait), "never")
         running = await user.ask(f"{place.canary}?", background=True)
         where = {"conversation_id": running["conversation_id"], "background": True}
-        await user.ask(f"{place.canary} next", **where, if_busy="enqueue")
-        async with user.stream("GET", running["events_url"]) as stream:
-            reading = asyncio.create_task(read_events(stream))
+        waiting = await user.ask(f"{place.canary} next", **where, if_busy="enqueue")
+        posted = asyncio.create_task(
+            user.post("/v1/turns", json={"message": place.canary, **where, "background": False, "if_busy": "enqueue"})
+        )
+        async with (
+            user.stream("GET", running["events_url"]) as of_running,
+            user.stream("GET", waiting["events_url"]) as of_waiting,
+        ):
+            reading = asyncio.gather(read_events(of_running), read_events(of_waiting))
             await spoken.wait()
+            while not server.runtime.engine._waiting:  # noqa: ASYNC110 - the request waits a moment later
+                await asyncio.sleep(0.02)
             started = await service.post("/v1/users/ann/erase")
-            assert (await reading)[-1].event == "error"
+            assert [events[-1].event for events in await asyncio.wait_for(reading, DONE_SECONDS)] == ["error", "error"]
+        ended = await asyncio.wait_for(posted, DONE_SECONDS)
+        assert ended.status_code == 404 or ended.json()["turn"]["status"] == "cancelled"
         await done(service, started.json()["erasure_id"])
         assert await place.findings() == []
 

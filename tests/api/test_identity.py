@@ -4,12 +4,14 @@ import asyncio
 import re
 import stat
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import OPERATOR_KEY, ApiServer, Client, code_of, fake_id, settings_for
+from tests.store.factories import save_member
 from turnkeep.api.identity.authentication import (
     COOKIE,
     IDENTITIES_REMEMBERED,
@@ -22,6 +24,8 @@ from turnkeep.config import Settings
 from turnkeep.errors import Unauthorized
 from turnkeep.ids import new_org_id, new_workspace_id
 from turnkeep.model.principals import Principal
+
+Json = Any
 
 _IDENTITY = Identity(
     principal=Principal(org_id=new_org_id(), workspace_id=new_workspace_id(), user_id=None, role="service")
@@ -51,7 +55,7 @@ class TestRememberedIdentities:
         me = (await user.read("/v1/me"))["user"]["id"]
         org, store = (await server.runtime.store.orgs())[-1], server.runtime.store
         (member,) = await store.members_by_id(org.id, [me])
-        await store.change_member(org.id, msgspec.structs.replace(member, is_disabled=True))
+        await save_member(store, org.id, msgspec.structs.replace(member, is_disabled=True))
         async with asyncio.timeout(30):
             while (response := await user.get("/v1/me")).status_code == 200:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.05)
@@ -59,7 +63,7 @@ class TestRememberedIdentities:
 
     async def test_an_identity_is_read_again_when_its_time_is_over(self) -> None:
         clock, reads = [0.0], 0
-        cache = IdentityCache(now=lambda: clock[0])
+        cache: IdentityCache[Identity] = IdentityCache(now=lambda: clock[0])
 
         async def read() -> Identity:
             nonlocal reads
@@ -73,7 +77,7 @@ class TestRememberedIdentities:
         assert reads == 3
 
     async def test_one_that_was_being_read_while_something_changed_is_not_remembered(self) -> None:
-        cache = IdentityCache()
+        cache: IdentityCache[Identity] = IdentityCache()
 
         async def read_slowly() -> Identity:
             cache.forget()
@@ -87,7 +91,7 @@ class TestRememberedIdentities:
             await cache.find("key", refuse)
 
     async def test_they_are_not_too_many(self) -> None:
-        cache = IdentityCache()
+        cache: IdentityCache[Identity] = IdentityCache()
 
         async def read() -> Identity:
             return _IDENTITY
@@ -250,6 +254,31 @@ class TestUserTokens:
         user = await server.user(await server.client(key))
         await user.ask()
         assert code_of(await user.post("/v1/turns", json={"message": "?"})) == (429, "quota_exceeded")
+
+    @pytest.mark.parametrize(
+        "bound",
+        [
+            {"monthly_message_limit": 9},
+            {"parallel_turn_limit": 9},
+            {"requests_per_minute": 90},
+            {"allowed_tools": ["a"]},
+        ],
+        ids=lambda bound: next(iter(bound)),
+    )
+    async def test_a_key_with_limits_makes_no_admins(self, server: ApiServer, service: Client, bound: Json) -> None:
+        """A browser of an admin would not have its limits."""
+        key = (await service.post("/v1/keys", json={"name": "small", **bound})).json()["key"]
+        limited = await server.client(key)
+        await server.user(service, "ann")
+        await server.user(service, "boss", role="admin")
+        by_token = await server.user(limited, "boss", role="admin")
+        for caller in (limited, by_token):
+            assert code_of(await caller.patch("/v1/users/ann", json={"role": "admin"})) == (403, "forbidden")
+            assert (await caller.patch("/v1/users/ann", json={"name": "Ann"})).json()["role"] == "member"
+        for user in ("ann", "somebody new"):
+            body = {"user": user, "role": "admin"}
+            assert code_of(await limited.post("/v1/tokens", json=body)) == (403, "forbidden")
+        assert (await service.patch("/v1/users/ann", json={"role": "admin"})).json()["role"] == "admin"
 
 
 class TestRoles:

@@ -1,5 +1,6 @@
 """What an import brings along: the agent of an export, the instructions of a foreign history, branches of ChatGPT."""
 
+import base64
 import io
 import zipfile
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, data_of, fake_id, names, read_events
+from tests.files.samples import PNG
 from turnkeep.compiler.judge import judge_anthropic, judge_openai_chat, judge_openai_responses
 
 ASK = {"role": "user", "content": "Weather?"}
@@ -272,6 +274,62 @@ class TestHostileFiles:
         many = zipped(conversations__json=b"[]") + b"PK\x01\x02" * 60_000
         response = await service.post("/v1/import", content=many)
         assert code_of(response) == (413, "body_too_large")
+
+
+class TestARoleOrATypeThatIsNoText:
+    @pytest.mark.parametrize("field", ["role", "type"])
+    @pytest.mark.parametrize("form", ["anthropic", "openai_chat", "openai_responses", "ai_sdk", "rows", "plain", ""])
+    async def test_is_refused_with_its_place(self, service: Client, form: str, field: str) -> None:
+        query = f"?form={form}" if form else ""
+        message = {"role": "user", "content": "Hello", field: ["user"]}
+        response = await service.post(f"/v1/import{query}", json=[ASK, message])
+        assert code_of(response) == (422, "invalid_request")
+        assert f"Item 1: `{field}`" in response.json()["detail"]
+
+    async def test_leaves_out_a_part_of_a_message(self, service: Client) -> None:
+        message = {"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": ["text"]}]}
+        response = await service.post("/v1/import", json=[message])
+        assert response.status_code == 201
+        assert "Item 0: a piece of type ['text']" in response.json()["remarks"][0]
+
+
+class TestPictures:
+    @both
+    async def test_that_no_model_can_read_are_left_out_with_a_remark(self, service: Client) -> None:
+        """A provider would refuse every later request of the conversation."""
+        pictures = [
+            {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"no picture").decode()},
+            {"type": "base64", "media_type": "image/png", "data": "no base64!"},
+            {"type": "url", "url": "http://127.0.0.1/picture.png"},
+        ]
+        asked = [{"type": "text", "text": "What is this?"}, *({"type": "image", "source": each} for each in pictures)]
+        response = await service.post("/v1/import", json={"messages": [ASK, DONE, {"role": "user", "content": asked}]})
+        made = response.json()
+        assert len(made["remarks"]) == 3
+        assert all("messages[2]" in remark for remark in made["remarks"])
+        replay = await service.read(f"/v1/conversations/{made['conversation']['id']}/replay?provider=anthropic")
+        assert str(replay["messages"]).count("[image: left out]") == 3
+        assert "'type': 'image'" not in str(replay["messages"])
+
+    async def test_that_models_read_are_kept_whatever_they_are_called(self, service: Client) -> None:
+        data = base64.b64encode(PNG).decode()
+        parts = [{"type": "file", "mediaType": "image/jpg", "url": f"data:image/jpg;base64,{data}"}]
+        made = (await service.post("/v1/import", json=[{"role": "user", "parts": parts}])).json()
+        assert made["remarks"] == []
+        replay = await service.read(f"/v1/conversations/{made['conversation']['id']}/replay?provider=anthropic")
+        assert data in str(replay["messages"])
+        assert "image/png" in str(replay["messages"])
+
+
+class TestTheModelOfAnImport:
+    @both
+    async def test_is_shown_where_the_history_names_one(self, service: Client) -> None:
+        body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}, DONE]}
+        for model, shown in (("claude-sonnet-4-5", "anthropic/claude-sonnet-4-5"), (None, None)):
+            given = {**body, "model": model} if model else body
+            made = (await service.post("/v1/import?form=anthropic", json=given)).json()["conversation"]
+            messages = await service.read(f"/v1/conversations/{made['id']}/messages")
+            assert [message["model"] for message in messages["data"]] == [shown, shown]
 
 
 class TestOtherForms:

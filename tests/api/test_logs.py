@@ -4,8 +4,12 @@ import asyncio
 import io
 import json
 import logging
+import os
+import threading
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import TextIO
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -17,6 +21,7 @@ from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLin
 from turnkeep.api.telemetry.logs import JsonFormatter, configure_logging
 from turnkeep.api.telemetry.tracing import Tracing, open_tracing
 from turnkeep.config import Settings
+from turnkeep.errors import StorageFull
 from turnkeep.providers.scripted import Fail
 
 
@@ -85,6 +90,87 @@ class TestALineThatCannotBeWritten:
             logging.getLogger("turnkeep.http").info("request")
 
 
+class TestAPipeThatIsFull:
+    """Standard error that does not block, and whose reader is slow."""
+
+    @pytest.fixture
+    def ends(self) -> Iterator[tuple[int, TextIO]]:
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        os.set_blocking(reader, False)
+        root = logging.getLogger()
+        before, level = root.handlers, root.level
+        with open(writer, "w", encoding="utf-8") as stream:
+            configure_logging("debug", stream=stream)
+            yield reader, stream
+            root.handlers = before
+            root.setLevel(level)
+        os.close(reader)
+
+    def read(self, reader: int) -> str:
+        with suppress(BlockingIOError):
+            return os.read(reader, 1 << 22).decode()
+        return ""
+
+    def numbers(self, text: str) -> list[str]:
+        """The first word of each line of this server."""
+        lines = [json.loads(line) for line in text.splitlines()]
+        return [line["message"].split()[0] for line in lines if line["logger"].startswith("turnkeep")]
+
+    async def test_gets_every_line_once_and_later(self, ends: tuple[int, TextIO]) -> None:
+        reader, _ = ends
+        for number in range(40):
+            logging.getLogger("turnkeep.http").error("%d %s", number, "x" * 10_000)
+        text = ""
+        async with asyncio.timeout(30):
+            while '"39 xxx' not in text or not text.endswith("\n"):
+                text += self.read(reader)
+                await asyncio.sleep(0.01)
+        assert self.numbers(text) == [str(number) for number in range(40)]
+
+    def test_gets_the_rest_when_the_process_ends(self, ends: tuple[int, TextIO]) -> None:
+        reader, _ = ends
+        for number in range(40):
+            logging.getLogger("turnkeep.http").error("%d %s", number, "x" * 10_000)
+        text: list[str] = []
+
+        def take() -> None:
+            while "".join(text).count("\n") < 40:
+                text.append(self.read(reader))
+
+        taking = threading.Thread(target=take)
+        taking.start()
+        logging.shutdown([weakref.ref(handler) for handler in logging.getLogger().handlers])
+        taking.join(timeout=30)
+        assert self.numbers("".join(text)) == [str(number) for number in range(40)]
+
+    def test_says_how_many_lines_were_dropped(self, ends: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch) -> None:
+        reader, _ = ends
+        monkeypatch.setattr("turnkeep.api.telemetry.logs.BACKLOG_BYTES", 100_000)
+        for number in range(40):
+            logging.getLogger("turnkeep.http").error("%d %s", number, "x" * 10_000)
+        text = ""
+        for _ in range(40):
+            text += self.read(reader)
+            for handler in logging.getLogger().handlers:
+                handler.flush()
+        *kept, last = (json.loads(line)["message"] for line in text.splitlines())
+        assert last == f"{40 - len(kept)} lines of the log were dropped: nobody read standard error."
+        assert [message.split()[0] for message in kept] == [str(number) for number in range(len(kept))]
+
+    def test_takes_no_line_of_the_audit_log_that_it_cannot_write(self, ends: tuple[int, TextIO]) -> None:
+        reader, _ = ends
+        for _ in range(10):
+            logging.getLogger("turnkeep.http").error("x" * 10_000)
+        with pytest.raises(BlockingIOError):
+            logging.getLogger("turnkeep.audit").info("turn.succeeded")
+        while self.read(reader):
+            for handler in logging.getLogger().handlers:
+                handler.flush()
+        logging.getLogger("turnkeep.audit").info("turn.succeeded")
+        assert self.numbers(self.read(reader)) == ["turn.succeeded"], "it is written once"
+
+
 class TestSecrets:
     async def test_no_key_token_cookie_or_message_is_ever_written(
         self, log: io.StringIO, server: ApiServer, settings: Settings
@@ -138,6 +224,22 @@ class TestLines:
         request = next(line for line in about if line["message"] == "request")
         assert (request["route"], request["status"]) == ("/v1/turns", 200)
         assert request["request_id"].startswith("req_")
+
+    async def test_an_erasure_that_waits_says_why(
+        self, log: io.StringIO, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def full(*, most_bytes: int | None = None) -> bool:
+            raise StorageFull("There is too little room.")
+
+        user = await server.user(await server.tenant())
+        answer = await user.ask("Hello")
+        monkeypatch.setattr(server.runtime.store, "scrub", full)
+        refused = await user.post(f"/v1/conversations/{answer['conversation_id']}/erase")
+        assert (refused.status_code, refused.json()["code"]) == (507, "storage_full")
+        lines = [json.loads(line) for line in written_to(log).splitlines()]
+        [line] = [line for line in lines if line["message"] == "erasure delayed"]
+        assert (line["level"], line["reason"]) == ("warning", "There is too little room.")
+        assert line["erasure_id"].startswith("erasure_")
 
 
 class TestSpans:

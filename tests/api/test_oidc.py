@@ -186,14 +186,18 @@ class TestComingIn:
         assert await anonymous.read("/v1/signin") == {"provider": {"name": "Example Ltd", "url": "/signin/oidc"}}
 
     async def test_sign_out_leads_to_that_of_the_provider(self, server: ApiServer, provider: IdentityProvider) -> None:
-        provider.metadata = {"end_session_endpoint": f"{provider.issuer}/logout"}
+        provider.metadata = {"end_session_endpoint": f"{provider.issuer}/logout?tenant=a%20b"}
         browser = await a_browser(server)
         await sign_in(browser, provider)
         out = await browser.post("/v1/signout")
         assert out.status_code == 200
         address = urlsplit(out.json()["provider_url"])
         assert f"{address.scheme}://{address.netloc}{address.path}" == f"{provider.issuer}/logout"
-        assert parse_qs(address.query) == {"client_id": [CLIENT_ID], "post_logout_redirect_uri": [f"{server.url}/"]}
+        assert parse_qs(address.query) == {
+            "tenant": ["a b"],
+            "client_id": [CLIENT_ID],
+            "post_logout_redirect_uri": [f"{server.url}/"],
+        }
         assert code_of(await browser.get("/v1/me")) == (401, "unauthorized")
 
 
@@ -373,6 +377,8 @@ class TestRefusals:
             {"token_endpoint": None},
             {"token_endpoint": "http://evil.example/token"},
             {"jwks_uri": "ftp://evil.example/keys"},
+            {"userinfo_endpoint": "http://evil.example/me"},
+            {"end_session_endpoint": "http://evil.example/logout"},
         ):
             provider.metadata = metadata
             await self.refused(browser, "/signin/oidc", 503, "Tell your administrator")

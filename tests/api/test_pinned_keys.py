@@ -176,6 +176,7 @@ class TestNoFreerThanItsMaker:
         self, server: ApiServer, service: Client, field: str
     ) -> None:
         key = await server.client((await new_key(service, **{field: 100}))["key"])
+        await server.user(service, "boss", role="admin")
         token = await server.user(key, "boss", role="admin")
         for maker in (key, token):
             refused = await maker.post("/v1/keys", json={"name": "k", field: 101})

@@ -57,14 +57,20 @@ class TestFiles:
 
     async def test_they_are_checked_as_those_of_a_new_turn(self, user: Client) -> None:
         path, _ = await asked(user, "a.txt")
-        elsewhere = await upload(user, await a_conversation(user), "x.txt")
         for ids, expected in (
             ([fake_id("file")], (404, "not_found")),
-            ([elsewhere["id"]], (422, "invalid_request")),
             ([fake_id("file") for _ in range(11)], (422, "too_many_files")),
         ):
             response = await user.post(f"{path}/edit", json={"message": "?", "attachment_ids": ids})
             assert code_of(response) == expected
+
+    async def test_one_of_another_conversation_is_copied(self, user: Client) -> None:
+        path, _ = await asked(user, "a.txt")
+        elsewhere = await upload(user, await a_conversation(user), "x.txt")
+        response = await user.post(f"{path}/edit", json={"message": "?", "attachment_ids": [elsewhere["id"]]})
+        assert response.status_code == 200, response.text
+        [copy] = await attached(user, path)
+        assert (copy["name"], copy["file_id"] == elsewhere["id"]) == ("x.txt", False)
 
     async def test_an_answer_asked_for_again_keeps_its_question(self, user: Client) -> None:
         path, files = await asked(user, "a.txt")

@@ -43,6 +43,17 @@ class TestAgents:
             ):
                 assert code_of(response) == NOT_FOUND
 
+    async def test_are_listed_in_full_pages(self, server: ApiServer, service: Client) -> None:
+        agents = [await an_agent(service, f"Agent {number}") for number in range(6)]
+        mine = agents[::2]
+        caller = await server.user(service, scopes={"agents": mine})
+        first = await caller.read("/v1/agents", params={"limit": 2})
+        assert [agent["id"] for agent in first["data"]] == [mine[2], mine[1]]
+        rest = await caller.read("/v1/agents", params={"limit": 2, "cursor": first["next_cursor"]})
+        assert ([agent["id"] for agent in rest["data"]], rest["next_cursor"]) == ([mine[0]], None)
+        nobody = await server.user(service, scopes={"agents": []})
+        assert (await nobody.read("/v1/agents"))["data"] == []
+
     async def test_are_needed_for_every_turn(self, server: ApiServer, service: Client) -> None:
         mine = await an_agent(service)
         caller = await server.user(service, scopes={"agents": [mine]})
@@ -104,6 +115,23 @@ class TestFeatures:
             assert code_of(await narrow.post("/v1/turns", json=body)) == OUT
         assert code_of(await narrow.post("/v1/conversations", json={"kind": "sandbox"})) == OUT
         assert (await narrow.ask())["turn"]["status"] == "succeeded"
+
+    async def test_runs_are_needed_for_every_turn_in_a_sandbox(self, server: ApiServer, service: Client) -> None:
+        wide = await server.user(service)
+        boxed = (await wide.post("/v1/conversations", json={"kind": "sandbox"})).json()["id"]
+        agent = await an_agent(service, sandbox=True)
+        chat = (await wide.ask())["conversation_id"]
+        with_agent = (await wide.post("/v1/conversations", json={"agent_id": agent})).json()["id"]
+        narrow = await server.user(service, scopes={"features": ["files"]})
+        runs = await server.user(service, scopes={"features": ["runs"]})
+        for body in (
+            {"conversation_id": boxed},
+            {"agent_id": agent},
+            {"conversation_id": chat, "agent_id": agent},
+            {"conversation_id": with_agent},
+        ):
+            assert code_of(await narrow.post("/v1/turns", json={"message": "?", **body})) == OUT
+            assert code_of(await runs.post("/v1/turns", json={"message": "?", **body})) == (503, "sandbox_unavailable")
 
     async def test_that_a_scope_does_not_mention_are_there(self, server: ApiServer, service: Client) -> None:
         caller = await server.user(service, scopes={"models": []})

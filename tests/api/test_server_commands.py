@@ -7,6 +7,7 @@ import re
 import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -25,6 +26,10 @@ NO_SANDBOX = {"TURNKEEP_SANDBOX_URL": "off"}
 
 def run(folder: Path, *arguments: str, **changes: str) -> "subprocess.CompletedProcess[str]":
     return run_turnkeep(*arguments, env=environment(folder, **NO_SANDBOX | {"TURNKEEP_PORT": "0"} | changes))
+
+
+def lines(printed: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 def a_server(folder: Path, *flags: str, **changes: str) -> AbstractContextManager[Serving]:
@@ -129,16 +134,17 @@ class TestTenants:
         made = run(folder, "orgs", "create", "acme")
         found = re.search(r"tk_\S+", made.stdout)
         assert found is not None, made.stderr
-        listed = json.loads(run(folder, "orgs", "list", "--json").stdout)
+        listed = lines(run(folder, "orgs", "list", "--json").stdout)
         assert [org["name"] for org in listed] == ["default", "acme"]
         key = json.loads(run(folder, "keys", "create", "web", "--org", "acme", "--json").stdout)
+        assert run(folder, "keys", "revoke", key["id"], "--org", "acme", "--keep-made").returncode == 0
         assert run(folder, "keys", "revoke", key["id"], "--org", "acme").returncode == 0
         scoped = json.loads(run(folder, "keys", "create", "w", "--feature", "files", "--model", "m", "--json").stdout)
         assert scoped["scopes"] == {"agents": "*", "models": ["m"], "features": ["files"]}
         refused = run(folder, "keys", "create", "w", "--feature", "fights")
         assert refused.returncode == 2
         assert "files, runs, knowledge, export" in refused.stderr
-        keys = json.loads(run(folder, "keys", "list", "--org", "acme", "--json").stdout)
+        keys = lines(run(folder, "keys", "list", "--org", "acme", "--json").stdout)
         assert {one["name"]: one["revoked_at"] is None for one in keys} == {"first key": True, "web": False}
         assert run(folder, "keys", "list", "--org", "nobody").returncode == 1
         return found[0]

@@ -270,6 +270,7 @@ class TestInvites:
             {"allowed_tools": ["search_pages"]},
             {"scopes": {"features": ["files"]}},
         ]
+        await server.user(service, "boss", role="admin")
         for bound in bounds:
             made = (await service.post("/v1/keys", json={"name": "bounded", **bound})).json()
             key = await server.client(made["key"])

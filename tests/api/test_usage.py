@@ -81,6 +81,12 @@ class TestGroups:
         assert sorted((row["group"] or "", row["messages"]) for row in rows) == [("", 1), (agent_id, 1)]
         of_agent = await usage(service, group_by="user", agent_id=agent_id)
         assert (of_agent["messages"], of_agent["input_tokens"], len(of_agent["rows"])) == (1, 10, 1)
+        assert of_agent["by_source"] == {"ui": 1, "api": 0}
+        assert (await usage(service, agent_id=agent_id))["by_source"] == {"ui": 1, "api": 0}
+        narrow = await server.user(service, scopes={"agents": [agent_id]})
+        assert (await usage(narrow, agent_id=agent_id))["messages"] == 1
+        other = (await service.post("/v1/agents", json={"name": "B"})).json()["id"]
+        assert (await narrow.get("/v1/usage", params={"agent_id": other})).status_code == 404
 
     async def test_are_the_callers_own_for_a_member(self, server: ApiServer, service: Client, user: Client) -> None:
         admin = await server.user(service, "boss", role="admin")
@@ -96,6 +102,9 @@ class TestGroups:
         assert len((await usage(admin, group_by="user"))["rows"]) == 2
         assert (await usage(admin, user="bob"))["messages"] == 1
         assert (await usage(admin))["messages"] == 0, "without a group, an admin reads their own month"
+        scoped = await server.user(service, "boss", role="admin", scopes={"models": []})
+        assert (await usage(scoped, group_by="user"))["rows"] == []
+        assert (await scoped.get("/v1/usage", params={"user": "bob"})).status_code == 404
         assert (await service.get("/v1/usage", params={"user": "nobody"})).status_code == 404
 
     async def test_can_be_read_as_csv_that_runs_nothing(self, server: ApiServer, service: Client) -> None:
@@ -172,6 +181,40 @@ class TestLimits:
         }
         await user.post(f"/v1/turns/{running['turn_id']}/cancel")
         await user.ask()
+
+    async def test_of_tokens_hold_for_turns_that_run_or_wait(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        await service.patch("/v1/users/ann", json={"monthly_token_limit": 15})
+        go_on = asyncio.Event()
+        server.scripts.say("Slow ", Until(go_on.wait))
+        running = await user.ask(background=True)
+        refused = await user.post("/v1/turns", json={"message": "Hi"})
+        assert (refused.status_code, problem(refused)["code"]) == (429, "rate_limited")
+        assert problem(refused)["limit"]["name"] == "monthly_token_limit"
+        assert int(refused.headers["retry-after"]) > 0
+        await service.patch("/v1/users/ann", json={"monthly_token_limit": 10_000})
+        body = {"conversation_id": running["conversation_id"], "background": True, "if_busy": "enqueue"}
+        waiting = await user.ask("Next", **body)
+        await service.patch("/v1/users/ann", json={"monthly_token_limit": 15})
+        go_on.set()
+        ended = await server.runtime.engine.wait(waiting["turn_id"])
+        assert (ended.status, ended.error and ended.error.code) == ("failed", "quota_exceeded")
+        said = (await user.read(f"/v1/conversations/{running['conversation_id']}/messages"))["data"]
+        assert [message["content"][0]["text"] for message in said if message["role"] == "user"][-1] == "Next"
+        assert len(server.scripts.requests) == 1
+
+    async def test_that_change_at_the_same_time_all_stand(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        names = ("message", "token", "cost")
+        workspace = f"/v1/workspaces/{(await service.read('/v1/workspaces'))['data'][0]['id']}"
+        for path in ("/v1/users/ann", workspace):
+            for round in range(5):
+                changes = {f"monthly_{name}_limit": 100 + round for name in names}
+                await asyncio.gather(*(service.patch(path, json={name: value}) for name, value in changes.items()))
+                stored = await service.read(path)
+                assert {name: stored[name] for name in changes} == changes
 
     async def test_of_stored_bytes_are_a_full_storage(self, server: ApiServer, service: Client, user: Client) -> None:
         key = (await service.post("/v1/keys", json={"name": "k", "stored_byte_limit": 10})).json()

@@ -93,7 +93,7 @@ class TestAttach:
     async def test_a_file_that_the_model_did_not_read_says_so(self, harness: Harness) -> None:
         chat = await ChatPage.open(harness)
         done = chat.page.locator(".uploads [data-state=done]")
-        await attach_file(chat.page, "all.zip", "application/zip", zipped({"a.txt": b"a"}))
+        await attach_file(chat.page, "all-of-march.zip", "application/zip", zipped({"a.txt": b"a"}))
         await attach_file(chat.page, "long.txt", "text/plain", b"x" * 500_000)
         await attach_file(chat.page, "notes.txt", "text/plain", b"Short.")
         await expect(done).to_have_count(3)
@@ -104,6 +104,10 @@ class TestAttach:
             await expect(chips.nth(0)).to_contain_text("The model got only the name")
             await expect(chips.nth(1)).to_contain_text("Too long: the model got the beginning")
             await expect(chips.nth(2)).not_to_contain_text("model")
+            cut = (
+                "(names) => names.filter((name) => name.scrollWidth > name.clientWidth).map((name) => name.textContent)"
+            )
+            assert await chips.locator(".chip-name").evaluate_all(cut) == [], "the note takes no place from the name"
             await chat.page.reload()
 
 

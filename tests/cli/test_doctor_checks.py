@@ -4,6 +4,7 @@ import json
 import re
 import secrets
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,20 @@ from turnkeep.cli.doctor_checks import CheckFailed, TableSize, judge_sizes
 from turnkeep.files.objects import open_objects
 from turnkeep.files.ports import Objects
 
-PARTS = ["server", "key", "database", "roles", "sizes", "bucket", "files", "redis", "runner", "models", "clock"]
+PARTS = [
+    "server",
+    "key",
+    "database",
+    "roles",
+    "sizes",
+    "erasures",
+    "bucket",
+    "files",
+    "redis",
+    "runner",
+    "models",
+    "clock",
+]
 
 
 def checks(report: str) -> dict[str, Any]:
@@ -57,6 +71,28 @@ class TestTheChecks:
         found = checks(done.stdout)["rows"]
         assert (done.returncode, found["state"]) == (1, "fail")
         assert "turns without all of their events" in found["says"]
+
+    def test_of_erasures_find_one_that_is_late_and_say_why(self, shell: Shell, tmp_path: Path) -> None:
+        shell.ok("chat", "Hello?")
+        shutil.copytree(shell.folder / "data", tmp_path / "data")
+        connection = apsw.Connection(str(tmp_path / "data" / "turnkeep.db"))
+
+        def found(minutes: int, problem: str | None) -> Any:
+            connection.execute("DELETE FROM erasures")
+            connection.execute(
+                "INSERT INTO erasures (id, org_id, workspace_id, counts, created_at, not_before, problem) "
+                "VALUES ('erasure_1', 'o', 'w', '{}', ?, 0, ?)",
+                ((int(time.time()) - 60 * minutes) * 1000, problem),
+            )
+            done = shell.run("doctor", "--json", TURNKEEP_DATA_DIR=str(tmp_path / "data"), TURNKEEP_PORT="9")
+            return checks(done.stdout)["erasures"]
+
+        assert found(59, "The disk is full.")["state"] == "ok"
+        late = found(180, "The disk is full.")
+        assert late["state"] == "fail"
+        assert "3.0 hours: The disk is full." in late["says"]
+        assert "no server works on it" in found(180, None)["says"]
+        connection.close()
 
     def test_of_a_server_that_is_down_check_the_other_parts(self, shell: Shell, tmp_path: Path) -> None:
         done = shell.run("doctor", TURNKEEP_DATA_DIR=str(tmp_path), TURNKEEP_PORT="9")
@@ -107,6 +143,7 @@ class TestTheChecks:
             "database": "ok",
             "roles": "ok",
             "sizes": "ok",
+            "erasures": "ok",
             "bucket": "fail",
             "files": "warn",
             "redis": "ok",

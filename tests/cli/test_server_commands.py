@@ -319,7 +319,13 @@ class TestTheAccount:
             "users", "update", "kim@example.com", "--name", "Kim", "--monthly-token-limit", "5", "--disable"
         )
         assert (changed["id"], changed["name"], changed["is_disabled"]) == (kim["id"], "Kim", True)
-        assert "disabled" in shell.ok("users", "show", kim["id"])
+        limits = ("--stored-byte-limit", "123456", "--parallel-turn-limit", "3")
+        changed = shell.json("users", "update", "kim@example.com", *limits)
+        assert (changed["stored_byte_limit"], changed["parallel_turn_limit"]) == (123_456, 3)
+        shown = shell.ok("users", "show", kim["id"])
+        assert "disabled" in shown
+        assert "123,456" in shown
+        assert re.search(r"turns at a time\W+3\b", shown)
         refused = shell.here("chat", "--user", "kim@example.com", "--model", "demo", "Hello")
         assert refused.returncode == 1
         assert "disabled" in refused.stderr
@@ -410,7 +416,11 @@ class TestProgress:
 
     def test_nothing_that_is_slow_is_loaded_for_a_script(self, shell: Shell) -> None:
         """Rich draws for people. httpx would load it too, for a command line of its own."""
-        program = "import sys; from turnkeep.cli.main import main\ntry: main()\nfinally: print(sorted(sys.modules))"
+        program = (
+            "import gc, sys; from turnkeep.cli.main import main\n"
+            "try: main()\n"
+            "finally: print(gc.isenabled(), sorted(sys.modules))"
+        )
         done = subprocess.run(
             [sys.executable, "-c", program, "models"],
             env=environment(shell.folder),
@@ -420,6 +430,7 @@ class TestProgress:
             check=True,
         )
         loaded = done.stdout.splitlines()[-1]
+        assert loaded.startswith("True"), "the collector of garbage pauses only while libraries are loaded"
         assert "'httpx'" in loaded
         for slow in ("rich", "pygments", "turnkeep.runtime", "turnkeep.store", "aiohttp", "starlette"):
             assert f"'{slow}'" not in loaded, slow

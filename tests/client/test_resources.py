@@ -346,9 +346,13 @@ class TestTheAccount:
         async with AsyncTurnkeep(site.url, str(key.key), user="Zoë") as zoe:
             answer = await zoe.ask("Hello?")
             assert (await zoe.usage.get()).messages == 1
+            await zoe.keys.create("next")
         assert (await turnkeep.conversations.get(answer.conversation_id)).user_id is not None
+        await turnkeep.keys.revoke(key.id, keep_made=True)
+        revoked = {one.name: one.revoked_at is not None async for one in turnkeep.keys.list()}
+        assert (revoked["web"], revoked["next"]) == (True, False)
         await turnkeep.keys.revoke(key.id)
-        assert {one.name: one.revoked_at is not None async for one in turnkeep.keys.list()}["web"]
+        assert {one.name: one.revoked_at is not None async for one in turnkeep.keys.list()}["next"]
         made = await turnkeep.workspaces.create("Lab", monthly_message_limit=5)
         assert (await turnkeep.workspaces.update(made.id, monthly_message_limit=None)).monthly_message_limit is None
         async with site.client(workspace_id=made.id) as lab:

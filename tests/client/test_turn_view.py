@@ -61,7 +61,9 @@ class TestTheView:
         step = event("step", '{"id": "s", "name": "look", "status": "failed", "error": "xxxx"}')
         cut = '[{"type": "step", "id": "s", "name": "look", "status": "failed", "error": "x", "is_cut": true}]'
         view = view_of(step, event("error", f'{{"code": "x", "message": "Why.", "content": {cut}}}'))
-        assert view.content == (StepPart(id="s", name="look", status="failed", error="x", is_cut=True),)
+        assert view.content == (
+            StepPart(id="s", name="look", status="failed", args=None, result=None, error="x", is_cut=True),
+        )
 
     def test_a_step_stays_where_it_began(self) -> None:
         running = event("step", '{"type": "step", "id": "s", "name": "look", "status": "running", "args": {"a": 1}}')

@@ -7,15 +7,23 @@ import pytest
 from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster, FailOnDefect, Latch
+from tests.store.factories import a_tenant
 from turnkeep.engine import Engine, Services
+from turnkeep.engine.erasure import LONGEST_PAUSE_SECONDS, RETRY_SECONDS
 from turnkeep.engine.services import FileCleanup
-from turnkeep.errors import NotFound, Unavailable
-from turnkeep.ids import ConversationId, FileId, TurnId, WorkspaceId
+from turnkeep.errors import NotFound, StorageFull, Unavailable
+from turnkeep.ids import ConversationId, ErasureId, FileId, TurnId, WorkspaceId
+from turnkeep.model.knowledge import Column
 from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Turn
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import ScriptedProvider, Until
+from turnkeep.store.commands import Claimed
+from turnkeep.streaming.follow import follow
+from turnkeep.streaming.frames import EventFrame
 from turnkeep.streaming.hub import LocalHub
 from turnkeep.tools.registry import ToolRegistry
+from turnkeep_client.wire.events import Failure, TurnEvent
 
 
 def service_of(cluster: Cluster) -> Principal:
@@ -60,6 +68,56 @@ class TestOtherWorkers:
         await cluster.until(has_forgotten)
 
 
+class TestReaders:
+    async def queued(self, cluster: Cluster, engine: Engine, latch: Latch) -> tuple[Claimed, Claimed]:
+        """A turn that runs, and one that waits behind it."""
+        first = await cluster.ask(engine, background=True)
+        await latch.reached.wait()
+        where = first.turn.conversation_id
+        return first, await cluster.ask(engine, conversation_id=where, if_busy="enqueue", background=True)
+
+    async def last_of(self, engine: Engine, cluster: Cluster, turn_id: TurnId) -> TurnEvent:
+        """The last event that a reader of this worker gets."""
+        frames = [frame async for batch in follow(cluster.store, engine._hub, turn_id) for frame in batch]
+        last = frames[-1]
+        assert isinstance(last, EventFrame)
+        return last.recorded.event
+
+    async def test_of_a_turn_that_waited_end_with_its_cancellation_where_it_was_erased(self, cluster: Cluster) -> None:
+        latch = Latch()
+        engine = await cluster.enter([["Slow ", Until(latch.pass_through)]])
+        running, waiting = await self.queued(cluster, engine, latch)
+        reading = asyncio.create_task(self.last_of(engine, cluster, waiting.turn.id))
+        await cluster.until(lambda: is_followed(engine, waiting.turn.id))
+        await engine.eraser.erase_conversation(cluster.ann, running.turn.conversation_id)
+        last = await asyncio.wait_for(reading, 60)
+        assert isinstance(last, Failure)
+        assert last.code == "cancelled"
+
+    @pytest.mark.parametrize("which", ["running", "waiting"])
+    async def test_on_another_worker_end(self, cluster: Cluster, which: str) -> None:
+        latch = Latch()
+        engine = await cluster.enter([["Slow ", Until(latch.pass_through)]])
+        turns = dict(zip(("running", "waiting"), await self.queued(cluster, engine, latch), strict=True))
+        turn = turns[which].turn
+        other = await cluster.enter([])
+        reading = asyncio.create_task(self.last_of(other, cluster, turn.id))
+        posted = asyncio.create_task(other.wait(turn.id))
+        await cluster.until(lambda: is_followed(other, turn.id, readers=2))
+        await engine.eraser.erase_conversation(cluster.ann, turn.conversation_id)
+        last = await asyncio.wait_for(reading, 60)
+        assert isinstance(last, Failure)
+        assert last.code in {"not_found", "cancelled"}
+        [ended] = await asyncio.wait_for(asyncio.gather(posted, return_exceptions=True), 60)
+        assert isinstance(ended, NotFound) or (isinstance(ended, Turn) and ended.status == "cancelled")
+
+
+async def is_followed(engine: Engine, turn_id: TurnId, *, readers: int = 1) -> bool:
+    assert isinstance(engine._hub, LocalHub)
+    channel = engine._hub._channels.get(turn_id)
+    return channel is not None and len(channel.subscriptions) >= readers
+
+
 class TestAUser:
     async def test_is_gone_when_the_job_is_done(self, cluster: Cluster) -> None:
         engine = await cluster.enter([["Hi."]])
@@ -84,6 +142,21 @@ class TestAUser:
 
         await cluster.until(is_done)
         assert await is_gone(cluster, turn.id)
+
+
+class TestAConversation:
+    async def test_leaves_to_the_sweeper_what_is_not_its_own(self, cluster: Cluster) -> None:
+        """Others may have deleted large tables. The request does not wait until they are erased."""
+        engine = await cluster.enter([["Hi."]], start=False)
+        turn = await cluster.answer(engine)
+        stranger = await a_tenant(cluster.store, "Other")
+        columns = [Column(key=0, name="c", type="text")]
+        table = await cluster.store.create_table(stranger.ann, name="t", columns=columns)
+        await cluster.store.add_rows(stranger.ann, table.id, [["words"]], batch="b")
+        await cluster.store.delete_table(stranger.ann, table.id)
+        await engine.eraser.erase_conversation(cluster.ann, turn.conversation_id)
+        assert await is_gone(cluster, turn.id)
+        assert await cluster.store.purge_knowledge(before=0) == 1, "the rows of the table were still there"
 
 
 class AwayFirst:
@@ -132,3 +205,59 @@ class TestABucketThatIsAway:
                     await asyncio.sleep(0.05)
         finally:
             await other.close()
+
+
+class Listening(FailOnDefect):
+    """Writes down which erasures were delayed, and why."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.delayed: list[tuple[ErasureId, str]] = []
+
+    def erasure_delayed(self, erasure_id: ErasureId, problem: str) -> None:
+        self.delayed.append((erasure_id, problem))
+
+
+class TestADatabaseThatCannotBeScrubbed:
+    async def test_is_tried_again_after_growing_pauses_and_reported_once(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def full(*, most_bytes: int | None = None) -> bool:
+            raise StorageFull("There is too little room.")
+
+        observer = Listening()
+        engine = await cluster.enter([["Hi."]], observer=observer, start=False)
+        await cluster.answer(engine)
+        scrub = cluster.store.scrub
+        monkeypatch.setattr(cluster.store, "scrub", full)
+        pauses: list[float] = []
+        postpone = cluster.store.postpone_erasure
+
+        async def noted(erasure_id: ErasureId, *, seconds: float, problem: str | None = None) -> None:
+            pauses.append(seconds)
+            await postpone(erasure_id, seconds=0.0, problem=problem)
+
+        monkeypatch.setattr(cluster.store, "postpone_erasure", noted)
+        assert cluster.ann.user_id is not None
+        job = await engine.eraser.erase_user(service_of(cluster), cluster.ann.user_id)
+
+        async def is_tried(times: int) -> bool:
+            await engine.eraser.continue_open()
+            return len(pauses) >= times
+
+        await cluster.until(lambda: is_tried(11))
+        assert pauses[:3] == [RETRY_SECONDS, 2 * RETRY_SECONDS, 4 * RETRY_SECONDS]
+        assert pauses == sorted(pauses)
+        assert pauses[-1] == LONGEST_PAUSE_SECONDS
+        assert observer.delayed == [(job.id, "There is too little room.")]
+        assert observer.defects == []
+        found = await cluster.store.erasure(service_of(cluster), job.id)
+        assert (found.problem, found.done_at) == ("There is too little room.", None)
+        monkeypatch.setattr(cluster.store, "scrub", scrub)
+
+        async def is_done() -> bool:
+            await engine.eraser.continue_open()
+            return (await cluster.store.erasure(service_of(cluster), job.id)).done_at is not None
+
+        await cluster.until(is_done)
+        assert (await cluster.store.erasure(service_of(cluster), job.id)).problem is None

@@ -117,3 +117,40 @@ class TestALease:
         async with asyncio.timeout(20):
             with pytest.raises(LeaseLost):
                 await waiting
+
+
+class TestAnotherAttemptOnTheSameWorker:
+    """A worker may adopt a turn that it still holds: its lease had ended before it could be renewed."""
+
+    async def test_ends_the_lease_of_the_attempt_before_it(self, cluster: Cluster, clock: Monotonic) -> None:
+        leases = leases_over(SlowLine(cluster.store, clock, seconds=0.1))
+        first = await begin(cluster.store, cluster.ann)
+        lost: list[str] = []
+        former = leases.add(first, asked_at=clock.now, on_cancel=lambda: None, on_lost=lambda: lost.append("first"))
+        clock.now += LEASE_SECONDS
+        waiting = asyncio.create_task(former.ensure())
+        await asyncio.sleep(0)
+        later = keep(leases, await self.adopted(cluster, first), asked_at=clock.now)
+        async with asyncio.timeout(20):
+            with pytest.raises(LeaseLost):
+                await waiting
+        assert lost == ["first"]
+        assert await is_trusted(later)
+
+    async def test_keeps_its_lease_when_the_attempt_before_it_ends(self, cluster: Cluster, clock: Monotonic) -> None:
+        leases = leases_over(SlowLine(cluster.store, clock, seconds=0.1))
+        first = await begin(cluster.store, cluster.ann)
+        keep(leases, first, asked_at=clock.now)
+        second = await self.adopted(cluster, first)
+        later = keep(leases, second, asked_at=clock.now)
+        leases.remove(first)
+        clock.now += LEASE_SECONDS
+        await leases.renew()
+        assert await is_trusted(later)
+        leases.remove(second)
+        assert len(leases) == 0
+
+    async def adopted(self, cluster: Cluster, held: Held) -> Held:
+        await cluster.store.hand_over([held])
+        (adopted,) = await cluster.store.adopt("worker-1", lease_seconds=LEASE_SECONDS, limit=1)
+        return adopted.held

@@ -203,6 +203,74 @@ class TestADatabaseThatWasAway:
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 3, 0)
 
 
+class TestAWorkerThatAdoptsItsOwnTurn:
+    """Its lease had ended, because the worker or the database stood still for a while. The last attempt runs."""
+
+    async def test_gives_up_the_attempt_before_and_finishes_the_last_one(self, cluster: Cluster) -> None:
+        settings = structs.replace(QUICK, lease_seconds=600.0, provider_timeout_seconds=60.0)
+        first, second = Latch(), Latch()
+        engine = await cluster.enter(
+            [["Half", Until(first.pass_through), " lost."], ["A whole", Until(second.pass_through), " answer."]],
+            settings=settings,
+        )
+        claimed = await cluster.ask(engine)
+        assert claimed.held is not None
+        await first.reached.wait()
+        await cluster.store.hand_over([claimed.held])
+        async with asyncio.timeout(60):
+            await second.reached.wait()
+        first.open()
+        await asyncio.sleep(0.3)
+        assert [lease.held.attempt for lease in engine._leases._held.values()] == [2]
+        second.open()
+        turn = await engine.wait(claimed.turn.id)
+        assert (turn.status, turn.attempt) == ("succeeded", 2)
+        assert kinds(await cluster.events(turn.id)) == ["turn", "reset", "result"]
+
+    async def test_runs_the_last_attempt_where_the_answer_to_the_claim_comes_after_it(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        late, speaking = Latch(), Latch()
+        model = ScriptedProvider([["A whole", Until(speaking.pass_through), " answer."], ["Asked in vain."]])
+        engine = await cluster.enter(model, settings=structs.replace(QUICK, lease_seconds=1.0))
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster.store, "claim", held_back(cluster.store.claim, late))
+            asking = asyncio.create_task(cluster.ask(engine))
+            await late.reached.wait()
+        async with asyncio.timeout(60):
+            await speaking.reached.wait()  # the lease of the claim has ended, and this worker has adopted the turn
+        late.open()
+        claimed = await asking
+        speaking.open()
+        turn = await engine.wait(claimed.turn.id)
+        assert (turn.status, turn.attempt, len(model.requests)) == ("succeeded", 2, 1)
+
+    async def test_passes_over_an_adoption_that_is_older_than_the_one_it_runs(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        late, speaking = Latch(), Latch()
+        dead = await cluster.enter([["Half", Until(Latch().pass_through)]], start=False)
+        claimed = await cluster.ask(dead)
+        assert claimed.held is not None
+        await cluster.store.hand_over([claimed.held])
+        settings = structs.replace(QUICK, sweep_seconds=600.0, lease_seconds=2_400.0)
+        real = cluster.store.adopt
+        monkeypatch.setattr(cluster.store, "adopt", held_back(real, late))
+        model = ScriptedProvider([["A whole", Until(speaking.pass_through), " answer."], ["Asked in vain."]])
+        engine = await cluster.enter(model, settings=settings)
+        await late.reached.wait()  # the first sweep has adopted the turn; its answer is under way
+        monkeypatch.setattr(cluster.store, "adopt", real)
+        held = structs.replace(claimed.held, attempt=2)
+        await cluster.store.hand_over([held])
+        assert await engine._worker.adopt(limit=1, turn_id=claimed.turn.id) == 1
+        await speaking.reached.wait()
+        late.open()
+        await asyncio.sleep(0.3)
+        speaking.open()
+        turn = await engine.wait(claimed.turn.id)
+        assert (turn.status, turn.attempt, len(model.requests)) == ("succeeded", 3, 1)
+
+
 def away_once(real: Callable[..., Awaitable[Any]], *, after: bool = False) -> Callable[..., Awaitable[Any]]:
     """The verb, whose first call fails: before it does anything, or with its answer lost."""
     calls = count(1)

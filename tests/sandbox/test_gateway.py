@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import openai
@@ -11,6 +12,8 @@ import pytest
 from tests.api.harness import ApiServer, Client, settings_for
 from tests.sandbox.conftest import both
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, result
+from turnkeep.config import Settings
+from turnkeep.ids import TurnId, new_call_id
 from turnkeep.providers.ports import Abilities, ModelRequest, ProviderFailed, Reply, Target
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Call, Fail, Script, ScriptedProvider, Think, Until
@@ -137,6 +140,77 @@ class TestCounting:
 
         answer = await in_a_turn(user, runner, work)
         assert answer["turn"]["usage"]["input_tokens"] == 20
+
+    @both
+    @pytest.mark.parametrize("stream", [True, False])
+    async def test_what_a_call_used_that_was_stopped_with_its_turn_is_estimated(
+        self, server: ApiServer, user: Client, runner: ScriptedRunner, stream: bool
+    ) -> None:
+        spoken = asyncio.Event()
+
+        async def wait() -> None:
+            spoken.set()
+            await asyncio.Event().wait()
+
+        async def part(visit: Visit) -> None:
+            await visit.chat(await visit.config(), "What " * 100, stream=stream)
+
+        server.scripts.say("Four hundred characters. " * 16, Until(wait))
+        runner.plays(part)
+        turn_id = (await user.ask("Go.", kind="sandbox", background=True))["turn_id"]
+        await asyncio.wait_for(spoken.wait(), 60)
+        cancelled = (await user.post(f"/v1/turns/{turn_id}/cancel")).json()
+        assert cancelled["status"] == "cancelled"
+        used = cancelled["usage"]
+        assert used["input_tokens"] >= 100
+        assert 90 <= used["output_tokens"] <= 200
+        whole = await user.read("/v1/usage")
+        assert (whole["input_tokens"], whole["output_tokens"]) == (used["input_tokens"], used["output_tokens"])
+
+    @pytest.mark.parametrize("settings", ["postgres"], indirect=True)
+    async def test_a_call_that_another_worker_serves_is_estimated_too(
+        self, settings: Settings, server: ApiServer, user: Client, runner: ScriptedRunner
+    ) -> None:
+        spoken = asyncio.Event()
+
+        async def wait() -> None:
+            spoken.set()
+            await asyncio.Event().wait()
+
+        async with ApiServer.start(settings, runner_url=runner.url) as other:
+            other.scripts.say("Four hundred characters. " * 16, Until(wait))
+
+            async def part(visit: Visit) -> None:
+                config = await visit.config()
+                path = urlsplit(config["gateway"]["base_url"]).path
+                config["gateway"]["base_url"] = f"{other.url}{path}"
+                await visit.chat(config, "What " * 100)
+
+            runner.plays(part)
+            turn_id = (await user.ask("Go.", kind="sandbox", background=True))["turn_id"]
+            await asyncio.wait_for(spoken.wait(), 60)
+            cancelled = (await user.post(f"/v1/turns/{turn_id}/cancel")).json()
+        assert cancelled["usage"]["input_tokens"] >= 100
+        assert 90 <= cancelled["usage"]["output_tokens"] <= 200
+
+    async def test_a_call_that_fails_after_some_text_is_estimated(
+        self, server: ApiServer, user: Client, runner: ScriptedRunner
+    ) -> None:
+        async def work(visit: Visit, config: Json) -> None:
+            assert (await visit.chat(config, "Hi?"))[0] == 502
+
+        server.scripts.say("Four hundred characters. " * 16, Fail(ProviderFailed("It broke off.")))
+        answer = await in_a_turn(user, runner, work)
+        assert 90 <= answer["turn"]["usage"]["output_tokens"] <= 200
+
+    async def test_a_worker_that_died_with_a_call_does_not_keep_its_turn_from_ending(
+        self, server: ApiServer, user: Client, runner: ScriptedRunner
+    ) -> None:
+        async def work(visit: Visit, config: Json) -> None:
+            turn_id = TurnId(visit.url.rpartition("/")[2])
+            await server.runtime.store.open_call(turn_id, 1, call_id=new_call_id())
+
+        assert (await in_a_turn(user, runner, work))["turn"]["status"] == "succeeded"
 
     async def test_is_in_the_metrics_like_any_other_model_call(
         self, server: ApiServer, user: Client, runner: ScriptedRunner

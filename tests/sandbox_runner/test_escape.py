@@ -14,6 +14,56 @@ from tests.sandbox_runner.box_processes import eventually, fails, mounts, proces
 from tests.sandbox_runner.harness import SMALL
 from turnkeep.sandbox.boxes.ports import MIB, Box, BoxCommand, BoxLimits, Driver
 
+CALLS: dict[str, tuple[tuple[str, int, int, str], ...]] = {
+    "modules of the kernel": (
+        ("init_module", 175, 105, "room, 4096, room"),
+        ("finit_module", 313, 273, "0, room, 0"),
+        ("delete_module", 176, 106, "b'nothing', 0"),
+        ("kexec_load", 246, 104, "0, 0, 0, 0"),
+        ("kexec_file_load", 320, 294, "0, 0, 0, room, 0"),
+    ),
+    "mounts by the newer calls": (
+        ("open_tree", 428, 428, "-100, b'/', 1"),
+        ("fsopen", 430, 430, "b'tmpfs', 0"),
+        ("fspick", 433, 433, "-100, b'/', 0"),
+        ("move_mount", 429, 429, "-100, b'/tmp', -100, b'/workspace', 0"),
+        ("mount_setattr", 442, 442, "-100, b'/', 0, room, 32"),
+        ("pivot_root", 155, 41, "b'/workspace', b'/workspace'"),
+        ("umount2", 166, 39, "b'/workspace', 2"),
+    ),
+    "memory of another process": (
+        ("process_vm_readv", 310, 270, "1, room, 1, room, 1, 0"),
+        ("process_vm_writev", 311, 271, "1, room, 1, room, 1, 0"),
+        ("pidfd_getfd", 438, 438, "0, 0, 0"),
+        ("kcmp", 312, 272, "1, 1, 0, 0, 0"),
+    ),
+    "programs in the kernel": (
+        ("bpf", 321, 280, "0, room, 64"),
+        ("perf_event_open", 298, 241, "room, 0, -1, -1, 0"),
+        ("userfaultfd", 323, 282, "0"),
+        ("io_uring_setup", 425, 425, "8, room"),
+    ),
+    "files by their handle": (
+        ("name_to_handle_at", 303, 264, "-100, b'/', room, room, 0"),
+        ("open_by_handle_at", 304, 265, "-100, room, 0"),
+        ("fanotify_init", 300, 262, "0, 0"),
+    ),
+    "the machine as a whole": (
+        ("reboot", 169, 142, "0, 0, 0, 0"),
+        ("swapon", 167, 224, "b'/workspace', 0"),
+        ("acct", 163, 89, "b'/workspace/log'"),
+        ("settimeofday", 164, 170, "room, 0"),
+        ("clock_settime", 227, 112, "0, room"),
+        ("sethostname", 170, 161, "b'evil', 4"),
+        ("syslog", 103, 116, "3, room, 4096"),
+    ),
+    "keys of the kernel": (
+        ("add_key", 248, 217, "b'user', b'name', b'value', 5, -3"),
+        ("request_key", 249, 218, "b'user', b'name', 0, -3"),
+    ),
+}
+"""What must be refused: the name of a call, its numbers on x86_64 and aarch64, and arguments. `room` is 4096 bytes."""
+
 
 @pytest.fixture
 def secret() -> Iterator[Path]:
@@ -77,8 +127,47 @@ class TestReading:
         await fails(box, "grep . /proc/keys")
         await fails(box, "dmesg")
 
+    async def test_the_root_of_another_process_is_that_of_the_box(self, box: Box, secret: Path) -> None:
+        """`/proc/PID/root` leads past every mount to what that process sees as `/`."""
+        assert await says(box, "ls -A /proc/1/root") == await says(box, "ls -A /")
+        for process in ("1", "self"):
+            await fails(box, f"cat /proc/{process}/root{secret} || cat /proc/{process}/cwd/../../../../..{secret}")
+        await fails(
+            box, "for fd in /proc/[0-9]*/fd/*; do test -d $fd && ls $fd/../../etc/shadow && exit 0; done; exit 1"
+        )
+
+    async def test_hardware_and_cgroups_of_the_host_are_not_there(self, box: Box) -> None:
+        await fails(box, "ls -d /sys/class/net/eth0 || ls /sys/kernel/debug/* || ls /sys/firmware/*")
+        await fails(box, "ls /dev/mem || ls /dev/kmsg || ls /dev/sda || ls /dev/vda || ls /dev/kvm || ls /dev/fuse")
+        await fails(box, "find /sys -name release_agent 2>/dev/null | grep .")
+
 
 class TestWriting:
+    async def test_settings_of_the_kernel_cannot_be_changed(self, box: Box) -> None:
+        """Several of them name a program that the kernel starts as root, outside of every box."""
+        for setting, value in (
+            ("kernel/core_pattern", "|/workspace/evil"),
+            ("kernel/modprobe", "/workspace/evil"),
+            ("kernel/hotplug", "/workspace/evil"),
+            ("fs/binfmt_misc/register", ":evil:M::MZ::/workspace/evil:"),
+            ("vm/overcommit_memory", "1"),
+            ("vm/drop_caches", "3"),
+        ):
+            await fails(box, f"echo '{value}' > /proc/sys/{setting}")
+        await fails(box, "echo b > /proc/sysrq-trigger")
+        await fails(box, "echo evil > /proc/sys/kernel/hostname")
+
+    async def test_the_workspace_cannot_be_exchanged_for_another_folder(self, box: Box) -> None:
+        """The runner reads `assets` from outside, by its path."""
+        for folder in ("/workspace", "/root/workspace", "/tmp", "/dev/shm"):
+            await fails(box, f"mv {folder} /workspace/moved || {{ rmdir {folder} && ln -s / {folder}; }}")
+        await says(box, "touch /workspace/still-here && test -e /root/workspace/still-here")
+
+    async def test_programs_of_the_host_cannot_be_linked_or_changed(self, box: Box) -> None:
+        await fails(box, "ln $(readlink -f /usr/bin/env) /workspace/env")
+        await fails(box, "chmod u+s /usr/bin/env || touch /usr/bin/env || rm -f /usr/bin/env")
+        await fails(box, "echo x >> /etc/passwd || echo x >> /etc/ld.so.preload")
+
     async def test_nothing_but_the_workspace_and_tmp_can_be_written(self, box: Box) -> None:
         for folder in ("/", "/usr", "/usr/bin", "/etc", "/root", "/dev", "/proc", "/proc/sys/kernel", "/bin"):
             await fails(box, f"echo x > {folder}/turnkeep-test")
@@ -157,6 +246,76 @@ class TestPrivileges:
     async def test_namespaces_cannot_be_made_by_clone_either(self, box: Box) -> None:
         await fails(box, "unshare --user --map-root-user true")
         await fails(box, "unshare --fork --pid --user true")
+
+    async def test_a_file_cannot_give_rights_to_the_process_that_runs_it(self, box: Box) -> None:
+        """Neither by its bits nor by its attributes, wherever it lies."""
+        before = await says(box, "id -u")
+        for folder in ("/workspace", "/tmp", "/dev/shm"):
+            copy = f"{folder}/copy-of-id"
+            ran = await shell(box, f"cp $(command -v id) {copy} && chmod 6755 {copy} && {copy} -u")
+            assert ran.output.decode().strip().endswith(before) or ran.exit_code != 0, folder
+            all_rights = "bytes.fromhex('0100000202000000000000000000000000000000')"
+            code = f"import os; os.setxattr('{copy}', 'security.capability', {all_rights})"
+            assert "Error" in await raises(box, code), folder
+
+    async def test_the_user_and_the_groups_cannot_be_changed(self, box: Box) -> None:
+        for call in ("os.setuid(0)", "os.setgid(0)", "os.setgroups([0])", "os.setresuid(0, 0, 0)", "os.setreuid(1, 1)"):
+            assert "Error" in await raises(box, f"import os; {call}"), call
+        assert "Error" in await raises(box, "open('/proc/self/uid_map', 'w').write('0 0 1')")
+
+    async def test_limits_and_priority_cannot_be_raised(self, box: Box) -> None:
+        for limit in ("NOFILE", "NPROC", "FSIZE", "CPU", "AS", "CORE"):
+            code = (
+                "import resource\n"
+                f"soft, hard = resource.getrlimit(resource.RLIMIT_{limit})\n"
+                "assert hard != resource.RLIM_INFINITY, 'there is none'\n"
+                f"resource.setrlimit(resource.RLIMIT_{limit}, (soft, hard + 1))"
+            )
+            said = await raises(box, code)
+            assert "there is none" in said or "not allowed" in said or "Operation not permitted" in said, limit
+        await fails(box, "renice -n -5 $$")
+        for policy in ("SCHED_FIFO", "SCHED_RR"):
+            assert "Error" in await raises(box, f"import os; os.sched_setscheduler(0, os.{policy}, os.sched_param(1))")
+
+    async def test_no_key_can_be_typed_into_the_terminal_of_the_runner(self, box: Box) -> None:
+        code = (
+            "import fcntl, os, termios\n"
+            "for fd in range(10):\n"
+            "    try: fcntl.ioctl(fd, termios.TIOCSTI, b'x')\n"
+            "    except OSError: continue\n"
+            "    print('typed'); break\n"
+        )
+        assert b"typed" not in (await python(box, code)).output
+
+    @pytest.mark.parametrize("purpose", CALLS)
+    async def test_raw_system_calls_are_refused(self, box: Box, purpose: str) -> None:
+        """By their numbers: a library need not know them. They are refused, and not only called with wrong values."""
+        machine = await says(box, "uname -m")
+        for call, *numbers, arguments in CALLS[purpose]:
+            number = numbers[machine != "x86_64"]
+            ended = await python(
+                box,
+                "import ctypes, errno, os, sys\n"
+                "libc = ctypes.CDLL(None, use_errno=True)\n"
+                "room = ctypes.create_string_buffer(4096)\n"
+                "ctypes.set_errno(0)\n"
+                f"done = libc.syscall({number}, {arguments})\n"
+                "sys.exit(3 if done == -1 and ctypes.get_errno() in (errno.EPERM, errno.ENOSYS, errno.EACCES) else 0)",
+            )
+            assert ended.exit_code not in (0, 1), (call, ended.output)
+
+    async def test_the_filter_holds_for_calls_of_another_architecture(self, box: Box) -> None:
+        """The x32 numbers of x86_64 mean the same calls, and a filter that compares plain numbers misses them."""
+        if await says(box, "uname -m") != "x86_64":
+            return  # no other processor has such numbers
+        for number in (165, 272, 317, 101):
+            ended = await python(
+                box,
+                "import ctypes, sys\n"
+                "libc = ctypes.CDLL(None, use_errno=True)\n"
+                f"sys.exit(0 if libc.syscall(ctypes.c_long(0x40000000 | {number}), 0x10000000, 0, 0, 0) >= 0 else 3)",
+            )
+            assert ended.exit_code != 0, number
 
 
 class TestWhoIsKilledFirst:
@@ -425,6 +584,42 @@ class TestOutliving:
         assert mounts() == before
         with pytest.raises(Exception, match="closed"):
             await box.run(BoxCommand(argv=["true"]))
+
+    async def test_a_signal_to_everybody_reaches_only_the_box(self, driver: Driver, box: Box, mark: str) -> None:
+        other = await driver.start(SMALL.limits)
+        try:
+            neighbour = asyncio.create_task(shell(other, f"sleep {mark}"))
+            await eventually(lambda: any(map(_is_sleep, processes_called(mark))))
+            await shell(box, "kill -9 -1")
+            await shell(box, "for pid in $(seq 2 400); do kill -9 $pid 2>/dev/null; done")
+            assert any(map(_is_sleep, processes_called(mark)))
+            assert await says(box, "echo still alive") == "still alive"
+            neighbour.cancel()
+            await asyncio.wait({neighbour})
+        finally:
+            await other.close()
+
+    async def test_folders_that_are_hard_to_remove_do_not_outlive_the_box(self, driver: Driver) -> None:
+        """Too deep to be named, not readable, with names that are no text."""
+        before = mounts()
+        box = await driver.start(SMALL.limits)
+        ended = await python(
+            box,
+            "import os\n"
+            "os.chdir('/workspace')\n"
+            "os.mkdir(b'\\xff\\xfe\\n')\n"
+            "os.mkdir('closed'); open('closed/file', 'w').close(); os.chmod('closed', 0)\n"
+            "os.mkfifo('waits-for-ever'); os.symlink('/', 'root'); os.symlink('circle', 'circle')\n"
+            "try:\n"
+            "    for depth in range(1_500):\n"
+            "        os.mkdir('d' * 50); os.chdir('d' * 50)\n"
+            "except OSError: pass\n"
+            "print('made', flush=True)",
+        )
+        assert b"made" in ended.output
+        async with asyncio.timeout(60):
+            await box.close()
+        assert mounts() == before
 
 
 class TestWorkingSideBySide:

@@ -9,10 +9,12 @@ from msgspec import Struct, structs
 
 from tests.store.databases import Contents, Database
 from turnkeep.ids import (
+    AgentId,
     CallId,
     ConversationId,
     FileId,
     MessageId,
+    OrgId,
     TurnId,
     new_call_id,
     new_file_id,
@@ -20,10 +22,11 @@ from turnkeep.ids import (
     new_message_id,
     new_turn_id,
 )
+from turnkeep.model.agents import Agent, AgentSpec
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.files import File, NewFile
 from turnkeep.model.messages import Message, PublicMessage
-from turnkeep.model.principals import ApiKey, Org, Principal, Workspace
+from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.model.turns import FinalStatus, Held, Turn, TurnError
 from turnkeep.store.commands import Appended, Claim, Claimed, NewConversation, Page, Settled, Settlement
 from turnkeep.store.ports import Store
@@ -78,6 +81,19 @@ def a_key(org: Org, **fields: Any) -> ApiKey:
         "revoked_at": None,
     }
     return ApiKey(**values | fields)
+
+
+async def save_workspace(store: Store, workspace: Workspace) -> Workspace:
+    """Store this value, whatever is stored."""
+    return await store.change_workspace(workspace.org_id, workspace.id, lambda _: workspace)
+
+
+async def save_member(store: Store, org_id: OrgId, member: Member) -> Member:
+    return await store.change_member(org_id, member.workspace_id, member.id, lambda _: member)
+
+
+async def save_agent(store: Store, by: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
+    return await store.change_agent(by, agent_id, lambda _: spec)
 
 
 async def a_conversation(store: Store, by: Principal, **fields: Any) -> Conversation:

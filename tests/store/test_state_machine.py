@@ -31,6 +31,7 @@ from tests.store.factories import (
     answered,
     elsewhere,
     failed,
+    save_workspace,
     step,
     stopped,
 )
@@ -184,9 +185,7 @@ class TwoStores(RuleBasedStateMachine):
     @initialize(limit=st.sampled_from([None, None, 6]))
     def set_limit(self, limit: int | None) -> None:
         self.both(
-            lambda side: side.store.change_workspace(
-                structs.replace(side.tenant.workspace, monthly_message_limit=limit)
-            )
+            lambda side: save_workspace(side.store, structs.replace(side.tenant.workspace, monthly_message_limit=limit))
         )
 
     # Asking

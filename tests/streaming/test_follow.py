@@ -14,6 +14,7 @@ from turnkeep.ids import TurnId, new_turn_id
 from turnkeep.streaming.follow import PAGE, POLL_SECONDS, follow, is_over, poll
 from turnkeep.streaming.frames import START, Cursor, DeltaFrame, EventFrame, Frame
 from turnkeep.streaming.hub import LocalHub
+from turnkeep_client.wire.events import Failure, Result
 
 SOON = 0.01
 PATIENCE_SECONDS = 30.0
@@ -277,6 +278,46 @@ class TestALiveTurn:
 
     async def test_the_store_is_polled_every_two_seconds(self) -> None:
         assert POLL_SECONDS == 2.0
+
+
+class TestAnErasedTurn:
+    async def test_ends_its_readers_with_an_error(self, source: ListSource, worker: Worker) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker, poll=SOON)
+        await reading.until(1)
+        del source.turns[worker.turn_id]
+        await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
+        assert reading.shown() == [1, 2]
+        [*_, last] = reading.frames
+        assert isinstance(last, EventFrame)
+        assert isinstance(last.recorded.event, Failure)
+        assert last.recorded.event.code == "not_found"
+        assert hub.turn_count == 0
+
+    async def test_ends_readers_who_wait_for_an_event_that_was_announced(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker, poll=SOON)
+        await reading.until(1)
+        del source.turns[worker.turn_id]
+        hub.note_event(worker.turn_id, 5)
+        await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
+        assert reading.shown() == [1, 2]
+        assert ended(reading.frames)
+
+    async def test_gives_its_readers_what_the_hub_still_has(self, source: ListSource, worker: Worker) -> None:
+        hub = LocalHub()
+        reading = Reading(source, hub, worker, poll=SOON)
+        await reading.until(1)
+        terminal = worker.answer()
+        del source.turns[worker.turn_id]
+        hub.publish(worker.turn_id, [terminal])
+        await asyncio.wait_for(reading.task, PATIENCE_SECONDS)
+        assert reading.shown() == [1, 2]
+        [*_, last] = reading.frames
+        assert isinstance(last, EventFrame)
+        assert isinstance(last.recorded.event, Result)
 
 
 class TestIdleReaders:

@@ -382,9 +382,12 @@ class TestLosingRedis:
     async def test_over_tcp_the_kernel_notices_a_silent_server_too(self, server: RedisServer) -> None:
         async with SilentProxy(Path(server.url.removeprefix("unix://"))) as network:
             hub = await RedisHub.open(f"redis://127.0.0.1:{network.port}")
-            options = hub._redis.connection_pool.connection_kwargs["socket_keepalive_options"]
-            assert options[socket.TCP_USER_TIMEOUT] == 5_000
-            await hub._redis.ping()
+            pool: Any = hub._redis.connection_pool
+            connection = await pool.get_connection()
+            found = connection._writer.get_extra_info("socket")
+            assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert found.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5_000
+            await pool.release(connection)
             await hub.close()
 
     async def test_flushed_nothing_is_missing(

@@ -18,6 +18,7 @@ from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.call_identity import Placeholders, check_placeholders, check_url_placeholders
 from turnkeep.tools.functions import tool
 from turnkeep.tools.mcp import McpDefinition, McpPool
+from turnkeep.tools.mcp_session import OpenCalls
 from turnkeep.tools.ports import CallContext, Outcome
 from turnkeep_client.tool_calls import ToolCaller, signature_of, verify_tool_call
 
@@ -207,6 +208,20 @@ class TestAnMcpServer:
                     "turn": "turn_1",
                     "call": CALL_ID,
                 }
+
+    def test_gets_the_headers_of_its_own_turn_even_if_two_calls_have_the_same_id(self) -> None:
+        calls = OpenCalls()
+
+        def body(turn: str) -> bytes:
+            context = {"turnkeep/context": {"turn": turn, "call": "call_1"}}
+            return json.dumps({"method": "tools/call", "params": {"_meta": context}}).encode()
+
+        with calls.signed("turn_a", "call_1", lambda _: {"Turnkeep-User": "ann"}):
+            with calls.signed("turn_b", "call_1", lambda _: {"Turnkeep-User": "bob"}):
+                assert calls.headers_for(body("turn_a")) == {"Turnkeep-User": "ann"}
+                assert calls.headers_for(body("turn_b")) == {"Turnkeep-User": "bob"}
+            assert calls.headers_for(body("turn_a")) == {"Turnkeep-User": "ann"}
+            assert calls.headers_for(body("turn_b")) == {}
 
     async def test_has_a_session_for_each_user_that_its_address_or_headers_name(self) -> None:
         async with a_http_server() as (port, _), a_registry() as tools:

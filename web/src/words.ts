@@ -344,7 +344,7 @@ export const words = {
     keyRevoked: (date: string) => `revoked ${date}`,
     revoke: "Revoke",
     revokeNamed: (name: string) => `Revoke the key ${name}`,
-    revokeSure: "Revoke it? Requests with this key fail at once.",
+    revokeSure: "Revoke it? Requests with this key, its tokens and the keys that it made fail at once.",
     perMonth: (count: number) => `${count.toLocaleString("en")} messages per month`,
     perMinute: (count: number) => `${count.toLocaleString("en")} requests per minute`,
     pagesIntro: "Pages are texts that agents find with search_pages and cite as sources.",

@@ -153,7 +153,7 @@ describe("an outgoing message", () => {
     await signIn(services);
     vi.mocked(routes.ask).mockRejectedValue(new ApiError(401, "unauthorized", "Who are you?"));
     await services.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
-    expect(services.store.get().session).toBe("signed_out");
+    expect(services.store.get().session).toBe("ended");
     vi.mocked(routes.ask).mockReturnValue(accepts("t2"));
     await signIn(services);
     await vi.waitFor(() => expect(outgoingOf(services)).toBeUndefined());

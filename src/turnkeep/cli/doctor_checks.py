@@ -9,16 +9,18 @@ import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from email.utils import parsedate_to_datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
 
 from turnkeep.cli.database import check_schema_now
+from turnkeep.clock import system_clock
 from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.files.orphans import BagReport
@@ -36,7 +38,14 @@ SKEW_SECONDS = 5.0
 SHOWN_TABLES = 5
 BLOATED_ROWS = 10_000
 """With fewer dead rows no vacuum needs to begin."""
+LATE_MS = 3_600_000
+"""An erasure that has been open for longer is reported."""
 _DOWN = "is compared with the server's, which is down"
+
+
+T = TypeVar("T")
+PostgresQuery = Callable[..., Awaitable[list[Sequence[Any]]]]
+SqliteQuery = Callable[..., list[Sequence[Any]]]
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -73,6 +82,7 @@ async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool,
             await run_check("roles", local.roles),
             await run_check("sizes", local.sizes),
             *([await run_check("rows", local.rows, seconds=None)] if rows else []),
+            await run_check("erasures", local.erasures),
             await run_check("bucket", local.bucket),
             await run_check("files", server.files if is_up else local.files),
             await run_check("redis", local.redis),
@@ -212,30 +222,73 @@ class LocalChecks:
         return f"{conversations:,} conversations with {turns:,} turns, {messages:,} messages and {files:,} files"
 
     async def _rows_of_postgres(self) -> tuple[Sequence[int], list[Sequence[Any]]]:
+        async with self._postgres() as query:
+            [counts] = await query("row_counts")
+            return counts, await query("row_problems")
+
+    async def _rows_of_sqlite(self) -> tuple[Sequence[int], list[Sequence[Any]]]:
+        def read(query: SqliteQuery) -> tuple[Sequence[int], list[Sequence[Any]]]:
+            [counts] = query("row_counts")
+            return counts, query("row_problems")
+
+        return await self._sqlite(read)
+
+    async def erasures(self) -> str | None:
+        """Raises CheckFailed for an erasure that has been open for long, with the reason that it gave."""
+        settings = self._settings
+        if settings.is_sqlite and not settings.sqlite_path.exists():
+            return None
+        try:
+            await check_schema_now(settings)
+            late = await (self._late_erasures_of_sqlite() if settings.is_sqlite else self._late_erasures_of_postgres())
+        except (OSError, TurnkeepError) as exc:
+            raise CheckFailed(f"could not be looked at: {reason_of(exc)}", "See above.", state="warn") from exc
+        if not late:
+            return "none is late"
+        [(count, open_ms, problem)] = late
+        raise CheckFailed(
+            f"{count:,} not done, the first for {open_ms / LATE_MS:.1f} hours: {problem or 'no server works on it'}",
+            "Remove the reason. The server tries again within an hour, on SQLite also at its next start.",
+        )
+
+    async def _late_erasures_of_postgres(self) -> list[Sequence[Any]]:
+        async with self._postgres() as query:
+            return await query("late_erasures", LATE_MS)
+
+    async def _late_erasures_of_sqlite(self) -> list[Sequence[Any]]:
+        now = system_clock()
+        return await self._sqlite(lambda query: query("late_erasures", {"now": now, "before": now - LATE_MS}))
+
+    @asynccontextmanager
+    async def _postgres(self) -> AsyncIterator[PostgresQuery]:
+        """Asks named queries of the database, all of one moment, without a time limit."""
         from turnkeep.store.postgres.io.address import DatabaseAddress
         from turnkeep.store.postgres.io.statements import statements
 
         connection = await DatabaseAddress(self._settings.database_url).connect(statement_cache_size=0)
+
+        async def query(name: str, *values: Any) -> list[Sequence[Any]]:
+            return [tuple(row) for row in await connection.fetch(statements()[name], *values)]
+
         try:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
-                [counts] = await connection.fetch(statements()["row_counts"])
-                return tuple(counts), [tuple(row) for row in await connection.fetch(statements()["row_problems"])]
+                yield query
         finally:
             await connection.close()
 
-    async def _rows_of_sqlite(self) -> tuple[Sequence[int], list[Sequence[Any]]]:
+    async def _sqlite(self, read: Callable[[SqliteQuery], T]) -> T:
+        """What `read` makes of the named queries that it asks, on a connection that only reads."""
         import apsw
 
-        def read() -> tuple[Sequence[int], list[Sequence[Any]]]:
+        def run() -> T:
             queries = load_queries("sqlite")
             connection = apsw.Connection(str(self._settings.sqlite_path), flags=apsw.SQLITE_OPEN_READONLY)
             try:
-                [counts] = connection.execute(queries["row_counts"])
-                return counts, list(connection.execute(queries["row_problems"]))
+                return read(lambda name, values=None: list(connection.execute(queries[name], values or {})))
             finally:
                 connection.close()
 
-        return await asyncio.to_thread(read)
+        return await asyncio.to_thread(run)
 
     async def bucket(self) -> str:
         settings = self._settings

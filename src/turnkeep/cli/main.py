@@ -7,6 +7,7 @@ its own.
 Exit codes: 0 success, 1 failure, 2 wrong usage.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -101,6 +102,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if COMPLETE_VARIABLE not in os.environ and (not arguments or arguments[0] in {"--help", "-h"}):
         print(overview(_groups()))
         sys.exit(0 if arguments else MISUSED)
+    gc.disable()  # there is no garbage in libraries that are being loaded: looking for it is a quarter of a command
     import typer
 
     from turnkeep.errors import InvalidRequest, TurnkeepError
@@ -189,6 +191,8 @@ def _group() -> "type[TyperGroup]":
         """Cleans errors about arguments. They quote the arguments, which a shell may have made of file names."""
 
         def invoke(self, ctx: Any) -> Any:
+            gc.freeze()  # what is loaded now stays until the end
+            gc.enable()
             try:
                 return super().invoke(ctx)
             except typer.TyperException as exc:

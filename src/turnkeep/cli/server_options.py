@@ -1,5 +1,6 @@
 """Options that name a server (address, key, user, workspace), and the client that a command gets by them."""
 
+import gc
 import inspect
 import os
 import sys
@@ -78,15 +79,19 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
                 "(--data-dir)."
             )
         is_operator = as_operator and place.has_local_key and self.workspace is None
+        gc.disable()  # while libraries are loaded, as in `main`
         _import_httpx()
-        with Turnkeep(
+        turnkeep = Turnkeep(
             place.url,
             place.key,
             user=self.user or (LOCAL_USER if is_operator else None),
             workspace_id=self.workspace,
             patience_seconds=patience_seconds,
             on_trouble=on_trouble,
-        ) as turnkeep:
+        )
+        gc.freeze()
+        gc.enable()
+        with turnkeep:
             yield turnkeep
 
 

@@ -155,11 +155,14 @@ def list_keys(
 @keys.command("revoke")
 def revoke_key(
     key_id: Annotated[str, typer.Argument(help="key_…, as `turnkeep keys list` shows it.")],
+    keep_made: Annotated[
+        bool, typer.Option("--keep-made", help="The keys that it made stay valid, such as the one that replaces it.")
+    ] = False,
     org: Org = None,
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Revoke a service key. The key is invalid from now on.
+    """Revoke a service key. The key, its tokens and all keys that it made are invalid from now on.
 
     **Example**
 
@@ -169,9 +172,10 @@ def revoke_key(
     check_id(key_id, "key")
 
     async def direct(store: Store) -> None:
-        await store.revoke_key(await _org(store, org), KeyId(key_id))
+        await store.revoke_key(await _org(store, org), KeyId(key_id), keeps_made=keep_made)
 
-    either(settings, direct, lambda: ask_server(settings, "DELETE", f"{_path(settings, org)}/{key_id}"))
+    query = "?keep_made=true" if keep_made else ""
+    either(settings, direct, lambda: ask_server(settings, "DELETE", f"{_path(settings, org)}/{key_id}{query}"))
     say(f"{key_id} is revoked.")
 
 

@@ -68,6 +68,8 @@ def update(
     monthly_message_limit: Limit = None,
     monthly_token_limit: Limit = None,
     monthly_cost_limit: Limit = None,
+    stored_byte_limit: Limit = None,
+    parallel_turn_limit: Limit = None,
     as_json: AsJson = False,
 ) -> None:
     """Change the name, the role or the limits of a user, or disable them.
@@ -91,6 +93,10 @@ def update(
         changes["monthly_token_limit"] = _count(monthly_token_limit)
     if monthly_cost_limit is not None:
         changes["monthly_cost_limit"] = _amount(monthly_cost_limit)
+    if stored_byte_limit is not None:
+        changes["stored_byte_limit"] = _count(stored_byte_limit)
+    if parallel_turn_limit is not None:
+        changes["parallel_turn_limit"] = _count(parallel_turn_limit)
     if not changes:
         raise InvalidRequest("Say what to change: `turnkeep users update --help` lists it.")
     with server.connected() as turnkeep:
@@ -141,6 +147,8 @@ def _print(user: User, *, as_json: bool) -> None:
         ("messages a month", _shown(user.monthly_message_limit)),
         ("tokens a month", _shown(user.monthly_token_limit)),
         ("cost a month", _shown(user.monthly_cost_limit)),
+        ("bytes in files", _shown(user.stored_byte_limit)),
+        ("turns at a time", _shown(user.parallel_turn_limit)),
     ]
     print_table(("", ""), rows, nothing="")
 

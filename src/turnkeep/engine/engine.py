@@ -31,13 +31,13 @@ from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.conversations import Conversation, first_event
 from turnkeep.model.principals import Principal, Workspace
 from turnkeep.model.turns import IfBusy, Turn
-from turnkeep.store.commands import Claim, Claimed, NewConversation
+from turnkeep.store.commands import EXPECTED_TOKENS, Claim, Claimed, NewConversation
 from turnkeep.store.ports import TurnStore
 from turnkeep.streaming.follow import poll
 from turnkeep.streaming.frames import WHOLE
 from turnkeep.streaming.ports import Subscription
 from turnkeep_client.wire.account import TurnSource
-from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Text
+from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Text, Usage
 from turnkeep_client.wire.events import Recorded
 
 CANCEL_POLL_SECONDS = 0.25
@@ -261,7 +261,7 @@ class Engine:
         """Wait for the turn to settle, as an attached reader. Raises Draining when this worker goes away first.
 
         The caller has claimed the turn or was allowed to see it, so no principal is checked here. If the conversation
-        is deleted meanwhile, the caller gets the turn as the deletion has settled it.
+        is deleted meanwhile, the caller gets the turn as the deletion has settled it. Raises NotFound if it is erased.
         """
         return (await self.ending(turn_id)).turn
 
@@ -282,7 +282,10 @@ class Engine:
     async def _settled(
         self, turn_id: TurnId, *, every: float = math.inf, meanwhile: Callable[[], Awaitable[None]] | None = None
     ) -> Turn:
-        """Wait for the end of the turn. The hub only wakes this task; the store says whether the turn has ended."""
+        """Wait for the end of the turn. The hub only wakes this task; the store says whether the turn has ended.
+
+        Raises NotFound when the turn has been erased.
+        """
         async with self._hub.subscribe(turn_id) as subscription:
             while True:
                 head = subscription.head
@@ -296,7 +299,8 @@ class Engine:
                 await self._next_event(turn_id, subscription, after=head, seconds=every)
 
     async def _next_event(self, turn_id: TurnId, subscription: Subscription, *, after: int, seconds: float) -> None:
-        """Wait for an event later than `after`, at most `seconds`, or until this worker gives the turn up."""
+        """Wait for an event later than `after`, at most `seconds`, or until this worker gives the turn up or the turn
+        is gone."""
         now = asyncio.get_running_loop().time
         until = now() + seconds
 
@@ -323,6 +327,7 @@ class ClaimBuilder:
         self._store = services.store
         self._providers = services.providers
         self._settings = services.settings
+        self._prices = services.prices
         self._worker = worker
         self._watched_seconds = watched_seconds
 
@@ -371,6 +376,7 @@ class ClaimBuilder:
             metadata=options.metadata,
             idempotency_key=options.idempotency_key,
             request_hash=options.request_hash,
+            expected_cost=self._prices.cost(snapshot.model, Usage(input_tokens=EXPECTED_TOKENS)) or 0.0,
         )
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
@@ -445,8 +451,6 @@ class ClaimBuilder:
                 raise InvalidRequest("A run has one turn. Start another run, or a conversation.")
         if question.attachment_ids:
             principal.check_feature("files")
-        if question.conversation_id is None and kind != "chat":
-            principal.check_feature("runs")
         agent_id = options.agent_id or agent_id
         agent: AgentSpec | None = None
         if agent_id is not None:
@@ -457,6 +461,9 @@ class ClaimBuilder:
                     raise
                 agent_id = None  # it was deleted since, and the conversation goes on without it
         principal.check_agent(agent_id)
+        is_sandboxed = kind != "chat" or (agent is not None and agent.sandbox)
+        if is_sandboxed:
+            principal.check_feature("runs")
         if kind == "run" and (agent is None or not agent.sandbox):
             raise InvalidRequest(
                 "This agent has no sandbox, so it cannot be run. Set `sandbox` to true, or ask it in a conversation."
@@ -470,7 +477,7 @@ class ClaimBuilder:
             agent=agent,
             model=model or self._settings.model,
             principal=principal,
-            sandbox=kind != "chat" or (agent is not None and agent.sandbox),
+            sandbox=is_sandboxed,
         )
 
 

@@ -7,6 +7,8 @@ left, forget, scrub. Bytes go before their rows, so that a crash in between leav
 Caches of this worker are emptied at once. Other workers notice the erasure with their next sweep, so a job that must be
 certain of them waits for two sweeps.
 
+A try that fails is repeated after a pause, which grows up to an hour. The job says why it waits, for `turnkeep doctor`.
+
 Decision: docs/decisions/0108
 """
 
@@ -29,6 +31,8 @@ STOP_SECONDS = 30.0
 """How long one round waits for a turn to end. A later round waits again."""
 PASSES = 20
 RETRY_SECONDS = 10.0
+"""The pause after the first try that failed. It doubles with each one, up to …"""
+LONGEST_PAUSE_SECONDS = 3600.0
 SCRUBBED_AT_ONCE_BYTES = 128 * 1024 * 1024
 """A SQLite file up to this size is scrubbed before the request for one conversation is answered: about two seconds."""
 SCRUB_LATER_SECONDS = 300.0
@@ -51,6 +55,7 @@ class Eraser:
         """`stop_turn` ends a turn wherever it runs; `forget` drops from this worker's caches what is not in the store.
         After `forget_seconds` all other workers have done so too."""
         self._store = services.store
+        self._hub = services.hub
         self._files = services.file_cleanup
         self._observer = services.observer
         self._stop_turn = stop_turn
@@ -77,8 +82,13 @@ class Eraser:
         If that fails in the middle, the sweeper of any worker goes on with it.
         """
         job = await self._store.begin_erasure(principal, conversation_id=conversation_id, lease_seconds=LEASE_SECONDS)
-        await self._erase(job)
-        if await self._is_scrubbed(most_bytes=SCRUBBED_AT_ONCE_BYTES):
+        try:
+            await self._erase(job)
+            is_scrubbed = await self._is_scrubbed(most_bytes=SCRUBBED_AT_ONCE_BYTES)
+        except WorldError as exc:
+            await self._put_off(job, exc)
+            raise
+        if is_scrubbed:
             await self._store.finish_erasures([job.id])
         else:
             await self._store.postpone_erasure(job.id, seconds=SCRUB_LATER_SECONDS)
@@ -110,7 +120,7 @@ class Eraser:
         task.add_done_callback(end)
 
     async def _run(self, jobs: Sequence[ErasureJob]) -> None:
-        """Erase, and scrub once for all that are erased. A job that fails is tried again later."""
+        """Erase, and scrub once for all that are erased. What fails is tried again later."""
         erased: list[ErasureJob] = []
         for job in jobs:
             try:
@@ -118,10 +128,7 @@ class Eraser:
                     await self._erase(job)
                 erased.append(job)
             except Exception as exc:
-                if not isinstance(exc, WorldError):
-                    self._observer.defect(None, exc)
-                with suppress(WorldError):
-                    await self._store.postpone_erasure(job.id, seconds=RETRY_SECONDS)
+                await self._put_off(job, exc)
         if not erased:
             return
         try:
@@ -129,10 +136,22 @@ class Eraser:
             await self._is_scrubbed()
             self._observer.erasure_reached("scrubbed", erased[-1].id)
             await self._store.finish_erasures([job.id for job in erased])
-        except WorldError:
-            return  # the database is away; the lease ends, and a sweeper goes on
         except Exception as exc:
-            self._observer.defect(None, exc)
+            for job in erased:
+                await self._put_off(job, exc)
+
+    async def _put_off(self, job: ErasureJob, reason: Exception) -> None:
+        """Let a sweeper try again later. The reason is reported once, and again when it is another one."""
+        if isinstance(reason, WorldError):
+            problem = reason.detail
+            if problem != job.problem:
+                self._observer.erasure_delayed(job.id, problem)
+        else:
+            problem = f"It failed unexpectedly ({type(reason).__name__}). The server's log has the details."
+            self._observer.defect(None, reason)
+        seconds = min(RETRY_SECONDS * 2 ** min(job.failures, 10), LONGEST_PAUSE_SECONDS)
+        with suppress(WorldError):  # the database is away; the lease ends, and a sweeper goes on
+            await self._store.postpone_erasure(job.id, seconds=seconds, problem=problem)
 
     async def _erase(self, job: ErasureJob) -> None:
         """Everything up to `erased_at`. Raises WorldError if something outside is away, or a turn does not end."""
@@ -140,8 +159,6 @@ class Eraser:
             await self._erase_conversations(job)
             await self._erase_files(job, ())
             await self._store.erase_knowledge(job)
-            while await self._store.purge_knowledge(before=0):
-                pass
             if await self._store.close_erasure(job):
                 self._observer.erasure_reached("closed", job.id)
                 await self._forget()
@@ -156,9 +173,12 @@ class Eraser:
             left = found
 
     async def _erase_these(self, job: ErasureJob, found: Sequence[ConversationId]) -> None:
-        running = [
-            turn_id for some in _parts(found, HIDDEN_AT_ONCE) for turn_id in await self._store.hide_conversations(some)
-        ]
+        running: list[TurnId] = []
+        for some in _parts(found, HIDDEN_AT_ONCE):
+            hidden = await self._store.hide_conversations(some)
+            running += hidden.running
+            for turn_id, last in hidden.ended:
+                self._hub.publish(turn_id, [last])
         for turn_id in running:
             await self._stop(turn_id)
         self._observer.erasure_reached("hidden", job.id)

@@ -40,6 +40,9 @@ class Observer:
     def erasure_reached(self, step: ErasureStep, erasure_id: ErasureId) -> None:
         """The erasure has reached this point."""
 
+    def erasure_delayed(self, erasure_id: ErasureId, problem: str) -> None:
+        """The erasure cannot go on now, and is tried again later."""
+
     def turn_began(self, turn: Turn) -> None: ...
 
     def turn_ended(self, turn: Turn) -> None: ...
@@ -71,6 +74,9 @@ class SafeObserver(Observer):
 
     def erasure_reached(self, step: ErasureStep, erasure_id: ErasureId) -> None:
         self._tell(self._observer.erasure_reached, step, erasure_id)
+
+    def erasure_delayed(self, erasure_id: ErasureId, problem: str) -> None:
+        self._tell(self._observer.erasure_delayed, erasure_id, problem)
 
     def turn_began(self, turn: Turn) -> None:
         self._tell(self._observer.turn_began, turn)

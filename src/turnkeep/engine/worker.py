@@ -28,7 +28,16 @@ from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
 from turnkeep.engine.sandbox.runner_client import SandboxFailed
 from turnkeep.engine.services import Services
-from turnkeep.errors import CallerError, Fenced, HandedOver, LeaseLost, SandboxUnavailable, TurnkeepError, WorldError
+from turnkeep.errors import (
+    CallerError,
+    Fenced,
+    HandedOver,
+    LeaseLost,
+    QuotaExceeded,
+    SandboxUnavailable,
+    TurnkeepError,
+    WorldError,
+)
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnError
@@ -83,12 +92,16 @@ class Hold:
     `ended` is None for a turn that was not settled here.
     """
 
-    def __init__(self, held: Held, *, is_first_start: bool, take_lines: TakeLines | None) -> None:
+    def __init__(
+        self, held: Held, *, is_first_start: bool, take_lines: TakeLines | None, over_limit: str | None = None
+    ) -> None:
         self.held = held
         self.is_alone = False
         """Whether it is certain that the turn has no siblings."""
         self.is_first_start = is_first_start
         self.take_lines = take_lines
+        self.over_limit = over_limit
+        """Why the turn ends without a call of the model: a limit was used up while it waited in the queue."""
         loop = asyncio.get_running_loop()
         self.stop: asyncio.Future[StopReason] = loop.create_future()
         self.ended: asyncio.Future[EndedTurn | None] = loop.create_future()
@@ -141,6 +154,7 @@ class Worker:
         is_alone: bool = False,
         is_first_start: bool = True,
         take_lines: TakeLines | None = None,
+        over_limit: str | None = None,
     ) -> None:
         """Run this turn from now on. `record` is given for a turn that was claimed a moment ago. `is_alone` says that
         it certainly has no siblings.
@@ -152,7 +166,7 @@ class Worker:
         former = self._holds.get(turn.id)
         if former is not None and former.held.attempt >= held.attempt:
             return
-        hold = Hold(held, is_first_start=is_first_start, take_lines=take_lines)
+        hold = Hold(held, is_first_start=is_first_start, take_lines=take_lines, over_limit=over_limit)
         hold.is_alone = is_alone
         self._holds[turn.id] = hold
         lease = self._leases.add(
@@ -203,7 +217,13 @@ class Worker:
             return 0
         for each in adopted:
             self._observer.reached("adopted", each.turn.id)
-            self.start(each.turn, each.held, asked_at=asked_at, is_first_start=each.is_first_start)
+            self.start(
+                each.turn,
+                each.held,
+                asked_at=asked_at,
+                is_first_start=each.is_first_start,
+                over_limit=each.over_limit,
+            )
         return len(adopted)
 
     async def let_go(self) -> bool:
@@ -421,6 +441,9 @@ class Worker:
             return
         if active.turn.cancel_requested_at is not None:
             await settle_cancelled(active)
+            return
+        if hold.over_limit is not None:
+            await settle_failed(active, QuotaExceeded.code, hold.over_limit)
             return
         if not hold.stop.done() and await self._loop_ended(active, hold):
             return

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from turnkeep.ids import AgentId, WorkspaceId
+from turnkeep.ids import AgentId, KeyId, WorkspaceId
 from turnkeep.model.principals import Principal
 from turnkeep_client.wire.agents import AgentLimits
 from turnkeep_client.wire.blocks import JsonObject
@@ -103,3 +103,8 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For whom its tools act, also after another worker has taken the turn over."""
     sandbox: bool = False
     """Whether its loop runs in a sandbox: the conversation is of that kind, it is a run, or the agent says so."""
+
+    @property
+    def counted_keys(self) -> tuple[KeyId, ...]:
+        """The keys for which the turn counts."""
+        return () if self.principal is None else self.principal.counted_keys

@@ -21,6 +21,9 @@ class Legacy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: JsonValue = None
 
 
+PROVIDERS = frozenset({"anthropic", "openai"})
+
+
 class Message(Struct, frozen=True, kw_only=True):
     """One stored row.
 
@@ -44,7 +47,8 @@ class Message(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     legacy: Legacy | None = None
     provider: str | None = None
-    """The model that wrote it, as `provider/model`. Signatures of its reasoning are valid only there."""
+    """The model that wrote it, as `provider/model`. Signatures of its reasoning are valid only there. A message from
+    another system may name the provider alone (`PROVIDERS`)."""
 
 
 class PublicMessage(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,8 @@ from turnkeep_client.wire.events import LogLine, Recorded, Terminal, TurnEvent
 Item = TypeVar("Item")
 
 DEFAULT_QUEUE_LIMIT = 20
+EXPECTED_TOKENS = 2_000
+"""What a turn is expected to consume at least while it runs or waits: a short question, and a few tools."""
 ROW_LIMIT = 2_000
 """Rows that one window may hold; a turn whose first rows fell off the end is dropped by the compiler."""
 
@@ -80,6 +82,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     metadata: JsonObject = {}
     idempotency_key: str | None = None
     request_hash: str | None = None
+    expected_cost: float = 0.0
+    """What `EXPECTED_TOKENS` cost with this model; 0 for a model without a price."""
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
@@ -148,6 +152,8 @@ class Adopted(Struct, frozen=True, kw_only=True):
     held: Held
     is_first_start: bool
     """True for a turn from the queue that has not run yet."""
+    over_limit: str | None = None
+    """Why such a turn must not run: a limit of tokens or cost was used up while it waited."""
 
 
 class Renewal(Struct, frozen=True, kw_only=True):
@@ -233,7 +239,7 @@ class Purged(Struct, frozen=True, kw_only=True):
 
 class ErasureJob(Struct, frozen=True, kw_only=True):
     """The erasure of a user or of one conversation. `erased_at`: rows and bytes are gone. `done_at`: so is what caches
-    and free pages held."""
+    and free pages held. `failures` counts the tries that failed, and `problem` says why the last one did."""
 
     id: ErasureId
     org_id: OrgId
@@ -244,6 +250,16 @@ class ErasureJob(Struct, frozen=True, kw_only=True):
     created_at: int
     erased_at: int | None = None
     done_at: int | None = None
+    failures: int = 0
+    problem: str | None = None
+
+
+class HiddenTurns(Struct, frozen=True, kw_only=True):
+    """The turns of conversations that were hidden: those that still run, and those that waited, with their last
+    event."""
+
+    running: tuple[TurnId, ...]
+    ended: tuple[tuple[TurnId, Recorded], ...]
 
 
 TokenPurpose = Literal["setup", "run", "upload"]

@@ -29,7 +29,7 @@ from turnkeep.model.agents import Snapshot
 from turnkeep.model.conversations import Conversation, events_from_rows, title_and_preview
 from turnkeep.model.files import File
 from turnkeep.model.legacy import legacy_blocks
-from turnkeep.model.messages import Message
+from turnkeep.model.messages import PROVIDERS, Message
 from turnkeep.model.turns import Turn, TurnReport
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep_client import wire
@@ -138,7 +138,7 @@ _NOWHERE = WorkspaceId("")
 
 
 def _ended_turn(rows: Sequence[Message], turn_id: TurnId, *, ordinal: int, parent: TurnId | None) -> Turn:
-    said = [row.provider for row in rows if row.provider]
+    said = [row.provider for row in rows if row.provider and row.provider not in PROVIDERS]
     return Turn(
         id=turn_id,
         conversation_id=rows[0].conversation_id,

@@ -15,7 +15,7 @@ from turnkeep.model.conversations import Conversation, events_from_rows
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
 from turnkeep.model.knowledge import Row as TableRow
-from turnkeep.model.messages import Legacy, Message, PublicMessage, finish_of, read_files
+from turnkeep.model.messages import PROVIDERS, Legacy, Message, PublicMessage, finish_of, read_files
 from turnkeep.model.outbox import OutboxEntry
 from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Scopes, Workspace
 from turnkeep.model.sessions import Invite, PageSession, SignedIn
@@ -264,7 +264,7 @@ def to_public_message(conversation_id: ConversationId, row: Row) -> PublicMessag
         status=status,
         created_at=created_at,
         error=error,
-        model=model,
+        model=None if model in PROVIDERS else model,
         metadata=metadata or {},
         finish=finish_of(role, status, report),
         siblings=tuple(more[0]) if more[0] else (),

@@ -5,6 +5,9 @@ hub does not have that event, the store is read. Every two seconds one statement
 readers have come (`poll`). So notices of the hub may be lost, late, doubled or out of order, and previews may come from
 a worker that has lost the turn: a reader still ends with the same text and the same events. The stream ends with the
 terminal event, never with a status.
+
+A turn can be erased while it has readers, with its terminal event. The next poll does not find it, and its readers end
+with an error `not_found`.
 """
 
 import asyncio
@@ -18,7 +21,7 @@ from turnkeep.ids import TurnId
 from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFrame, Frame, event_frame
 from turnkeep.streaming.ports import EventSource, Hub, Subscription
 from turnkeep_client.wire.blocks import ReasoningPart, TextPart
-from turnkeep_client.wire.events import Recorded, Result
+from turnkeep_client.wire.events import Failure, Recorded, Result
 
 Take = Callable[[DeltaFrame], bool]
 """Takes the next frame, if it can do so at once. Else it returns false and has done nothing."""
@@ -31,6 +34,9 @@ PAGE = 50
 
 TURNS_AT_ONCE = 1_000
 """Turns in one statement of a poll."""
+
+ERASED = Failure(code=NotFound.code, message="This turn was erased.")
+"""The end of a stream whose turn is gone."""
 
 SPARE_CHARS = 1_000
 
@@ -83,7 +89,8 @@ async def follow(
     *,
     take: Take | None = None,
 ) -> AsyncIterator[Sequence[Frame]]:
-    """Everything after `cursor`, in batches of what is available; ends after the terminal event.
+    """Everything after `cursor`, in batches of what is available; ends after the terminal event. The last event of a
+    turn that is erased meanwhile is an error `not_found`, which is in no store.
 
     When the store is away, the reader waits and the store is asked again. Raises as `is_over` does, before the first
     batch. Without a `poll` of the same hub beside it, a reader relies on the hub.
@@ -119,23 +126,30 @@ async def follow(
                 yield frames
                 if isinstance(last, EventFrame) and last.is_terminal:
                     return
+            elif subscription.is_gone:
+                yield [event_frame(Recorded(seq=seq + 1, event=ERASED))]
+                return
             must_read = not stored.is_behind(seq) and not await subscription.wait(stored.due)
 
 
 async def poll(source: EventSource, hub: Hub, *, seconds: float = POLL_SECONDS) -> None:
     """Announce for ever to the readers of this process how far their turns have come in the store.
 
-    This makes up for notices that were lost, and for workers that the hub is not connected with. It is one statement
-    for all readers, however many there are.
+    This makes up for notices that were lost, and for workers that the hub is not connected with. It also finds turns
+    that were erased. It is one statement for all readers, however many there are.
     """
     while True:
         await asyncio.sleep(seconds)
         turn_ids = hub.followed_turns()
         try:
             for start in range(0, len(turn_ids), TURNS_AT_ONCE):
-                found = await source.last_seqs(turn_ids[start : start + TURNS_AT_ONCE])
+                asked = turn_ids[start : start + TURNS_AT_ONCE]
+                found = await source.last_seqs(asked)
                 for turn_id, seq in found.items():
                     hub.note_event(turn_id, seq)
+                for turn_id in asked:
+                    if turn_id not in found:
+                        hub.note_gone(turn_id)
         except WorldError as error:
             _logger.warning("The store cannot say now how far its turns have come: %s", error)
         except Exception:  # a poll that fails must not end all polls

@@ -104,6 +104,12 @@ class LocalHub:
             channel.log.note_event(seq)
             channel.wake()
 
+    def note_gone(self, turn_id: TurnId) -> None:
+        channel = self._channels.get(turn_id)
+        if channel is not None:
+            channel.is_gone = True
+            self.require_read(turn_id)
+
     # Messages of other workers
 
     def add_remote_preview(self, piece: PreviewPiece) -> bool:
@@ -116,7 +122,7 @@ class LocalHub:
         return is_whole
 
     def require_read(self, turn_id: TurnId) -> None:
-        """Messages of other workers may have been lost: make the readers of this turn read the store."""
+        """Make the readers of this turn read the store: messages of other workers may have been lost."""
         channel = self._channels.get(turn_id)
         for subscription in channel.subscriptions if channel is not None else ():
             subscription.require_read()
@@ -159,7 +165,7 @@ class LocalHub:
 class _Channel:
     """One turn: its log and its subscriptions."""
 
-    __slots__ = ("attempt", "is_live", "log", "reads", "subscriptions", "turn_id")
+    __slots__ = ("attempt", "is_gone", "is_live", "log", "reads", "subscriptions", "turn_id")
 
     def __init__(self, turn_id: TurnId) -> None:
         self.turn_id = turn_id
@@ -167,6 +173,8 @@ class _Channel:
         self.subscriptions: dict[LocalSubscription, None] = {}
         self.is_live = False
         """The engine of this process runs the turn."""
+        self.is_gone = False
+        """The store does not have the turn any more."""
         self.attempt: int | None = None
         """The attempt of the last preview that came from here, if the log has all of it."""
         self.reads: dict[int, asyncio.Task[list[EventFrame]]] = {}
@@ -223,6 +231,10 @@ class LocalSubscription:
     @property
     def head(self) -> int:
         return self._channel.log.head
+
+    @property
+    def is_gone(self) -> bool:
+        return self._channel.is_gone
 
     def frames(self, seq: int, offset: int) -> Sequence[Frame]:
         self._has_news = False

@@ -65,6 +65,10 @@ class Subscription(Protocol):
     def head(self) -> int:
         """The highest event number that was announced. The store has that event, the hub perhaps not."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the turn was erased. No event follows any more, from the hub or from the store."""
+
     def wait(self, until: float = math.inf) -> Awaitable[bool]:
         """True when something new came since `frames` was last called.
 
@@ -91,6 +95,9 @@ class Hub(Publisher, Protocol):
 
     def note_event(self, turn_id: TurnId, seq: int) -> None:
         """That event is durable: readers that lack it are woken, and read the store if the hub does not have it."""
+
+    def note_gone(self, turn_id: TurnId) -> None:
+        """The store does not have the turn any more: its readers are woken, and end."""
 
     def preview_length(self, turn_id: TurnId, seq: int) -> int | None:
         """Code points of the preview since that event, if this worker runs the turn; None if the hub cannot tell.

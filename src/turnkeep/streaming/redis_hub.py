@@ -72,7 +72,9 @@ class RedisHub:
     def __init__(self, url: str, *, prefix: str = "turnkeep") -> None:
         self.name = secrets.token_hex(6)
         self._local = LocalHub()
-        tcp: dict[str, Any] = {} if url.startswith("unix:") else {"socket_keepalive_options": silence_options()}
+        tcp: dict[str, Any] = {}
+        if not url.startswith("unix:"):
+            tcp = {"socket_keepalive": True, "socket_keepalive_options": silence_options()}
         self._redis = redis_client.Redis.from_url(
             url,
             socket_timeout=ANSWER_SECONDS,
@@ -148,6 +150,9 @@ class RedisHub:
 
     def note_event(self, turn_id: TurnId, seq: int) -> None:
         self._local.note_event(turn_id, seq)
+
+    def note_gone(self, turn_id: TurnId) -> None:
+        self._local.note_gone(turn_id)
 
     def subscribe(self, turn_id: TurnId) -> "_SharedSubscription":
         return _SharedSubscription(self, self._local.subscribe(turn_id))

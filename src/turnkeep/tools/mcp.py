@@ -126,7 +126,7 @@ class PooledMcpServer:
         Raises McpUnreachable or McpBroken if there is no response, MCPError if the server refused the call.
         """
         async with self._using():
-            with self._calls.signed(context.call_id, partial(signer.headers, context)):
+            with self._calls.signed(context.turn_id, context.call_id, partial(signer.headers, context)):
                 session = await self._connected(CONNECT_SECONDS)
                 try:
                     return await session.call(name, args, context=context)

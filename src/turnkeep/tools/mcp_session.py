@@ -298,15 +298,16 @@ class OpenCalls:
     """
 
     def __init__(self) -> None:
-        self._signs: dict[str, Sign] = {}
+        self._signs: dict[tuple[str, str], Sign] = {}
+        """By turn and call: the id of a call comes from the model, so that two turns may have the same one."""
 
     @contextmanager
-    def signed(self, call_id: str, sign: Sign) -> Iterator[None]:
-        self._signs[call_id] = sign
+    def signed(self, turn_id: str, call_id: str, sign: Sign) -> Iterator[None]:
+        self._signs[turn_id, call_id] = sign
         try:
             yield
         finally:
-            self._signs.pop(call_id, None)
+            self._signs.pop((turn_id, call_id), None)
 
     def headers_for(self, body: bytes) -> Mapping[str, str]:
         """The headers of the call that this body is; none for other messages."""
@@ -316,11 +317,13 @@ class OpenCalls:
             message = msgspec.json.decode(body, type=_JsonRpc)
         except msgspec.MsgspecError:
             return {}
-        sign = self._signs.get(message.params.meta.context.call)
+        context = message.params.meta.context
+        sign = self._signs.get((context.turn, context.call))
         return {} if sign is None else sign(body)
 
 
 class _Context(Struct):
+    turn: str = ""
     call: str = ""
 
 

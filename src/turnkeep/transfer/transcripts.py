@@ -139,7 +139,7 @@ def detect(raw: Sequence[JsonObject], body: JsonObject | None = None) -> Form:
     if any(isinstance(item.get("parts"), list) or "toolInvocations" in item for item in raw):
         return "ai_sdk"
     parts = [part for item in raw if isinstance(item.get("content"), list) for part in item["content"]]
-    kinds = {part.get("type") for part in parts if isinstance(part, dict)}
+    kinds = {str(part.get("type")) for part in parts if isinstance(part, dict)}
     if any(item.get("type") in _ITEM_TYPES for item in raw) or kinds & _RESPONSES_PARTS:
         return "openai_responses"
     has_times = any("ts" in item for item in raw)
@@ -175,7 +175,11 @@ def _unwrapped(document: JsonValue) -> tuple[JsonObject | None, str, list[JsonOb
         if not isinstance(item, dict):
             raise InvalidRequest(f"Item {index}: a message is an object, not {type(item).__name__}.")
         inner = item.get("message")
-        raw.append(inner if isinstance(inner, dict) and "role" in inner else item)
+        message = inner if isinstance(inner, dict) and "role" in inner else item
+        for field in ("role", "type"):
+            if not isinstance(message.get(field), str | None):
+                raise InvalidRequest(f"Item {index}: `{field}` must be a text, not {type(message[field]).__name__}.")
+        raw.append(message)
     return body, key, raw
 
 

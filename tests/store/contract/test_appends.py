@@ -16,6 +16,7 @@ from tests.store.factories import (
     finish,
     kinds,
     nothing_written,
+    save_workspace,
     shown,
     transcript_of,
     wait_in_queue,
@@ -97,7 +98,7 @@ class TestATurnFromElsewhere:
 
     async def test_no_usage_is_counted_and_no_quota_asked(self, store: Store, tenant: Tenant) -> None:
         conversation = await a_conversation(store, tenant.ann)
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=0))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=0))
         turn = elsewhere(conversation.id, usage=Usage(input_tokens=100))
         await store.append(tenant.ann, conversation.id, turn)
         for by in (tenant.ann, tenant.service):

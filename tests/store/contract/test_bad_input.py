@@ -27,6 +27,9 @@ from tests.store.factories import (
     final_row,
     finish,
     nothing_written,
+    save_agent,
+    save_member,
+    save_workspace,
     step,
     tool_calls,
 )
@@ -119,7 +122,7 @@ class Stage:
 
     async def rename_member(self, name: str) -> None:
         member = await self.store.ensure_member(self.tenant.org.id, self.tenant.workspace.id, "ann")
-        await self.store.change_member(self.tenant.org.id, structs.replace(member, name=name))
+        await save_member(self.store, self.tenant.org.id, structs.replace(member, name=name))
 
     async def add_file(self, **fields: Any) -> None:
         await a_file(self.store, self.tenant.ann, **fields)
@@ -203,7 +206,7 @@ TEXT_FIELDS: dict[str, Attempt] = {
     "org: name": lambda s, t: s.store.create_org(t),
     "workspace: name": lambda s, t: s.store.create_workspace(s.tenant.org.id, t),
     "workspace: model": lambda s, t: s.store.create_workspace(s.tenant.org.id, "Lab", model=t),
-    "workspace: new name": lambda s, t: s.store.change_workspace(structs.replace(s.tenant.workspace, name=t)),
+    "workspace: new name": lambda s, t: save_workspace(s.store, structs.replace(s.tenant.workspace, name=t)),
     "member: name": lambda s, t: s.store.ensure_member(s.tenant.org.id, s.tenant.workspace.id, t),
     "key: name": lambda s, t: s.store.add_key(a_key(s.tenant.org, name=t), secrets.token_bytes(32)),
     "key: tools": lambda s, t: s.store.add_key(a_key(s.tenant.org, allowed_tools=(t,)), secrets.token_bytes(32)),
@@ -358,7 +361,7 @@ BY_ID: dict[str, tuple[str, Callable[[Stage, Any], Awaitable[object]]]] = {
     "conversation_trace": ("conv", lambda s, i: s.store.conversation_trace(s.tenant.service, i)),
     "export_conversation": ("conv", lambda s, i: s.store.export_conversation(s.tenant.service, i)),
     "agent": ("agent", lambda s, i: s.store.agent(s.tenant.ann, i)),
-    "change_agent": ("agent", lambda s, i: s.store.change_agent(s.tenant.ann, i, AgentSpec(name="a"))),
+    "change_agent": ("agent", lambda s, i: save_agent(s.store, s.tenant.ann, i, AgentSpec(name="a"))),
     "delete_agent": ("agent", lambda s, i: s.store.delete_agent(s.tenant.ann, i)),
     "file": ("file", lambda s, i: s.store.file(s.tenant.ann, i)),
     "files": ("conv", lambda s, i: s.store.files(s.tenant.ann, i)),

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -16,12 +17,15 @@ from tests.store.factories import (
     claim,
     finish,
     nothing_written,
+    save_agent,
+    save_member,
+    save_workspace,
     wait_in_queue,
 )
-from turnkeep.errors import CallerError, Conflict, InvalidRequest, NotFound
+from turnkeep.errors import CallerError, Conflict, Forbidden, InvalidRequest, NotFound
 from turnkeep.ids import OrgId, UserId, new_agent_id, new_key_id, new_org_id, new_workspace_id
 from turnkeep.model.agents import Agent, AgentSpec, Snapshot
-from turnkeep.model.principals import Workspace
+from turnkeep.model.principals import Member, Scopes, Workspace
 from turnkeep.store.ports import Store
 
 BAD_NAMES = ["", "   ", "n" * 201, "a\0b", "\udfff"]
@@ -66,14 +70,56 @@ class TestWorkspaces:
         wanted = structs.replace(
             tenant.workspace, name="New", model="m-2", monthly_message_limit=5, user_monthly_message_limit=0
         )
-        assert await store.change_workspace(wanted) == wanted
+        assert await save_workspace(store, wanted) == wanted
         assert await store.workspace(tenant.org.id) == wanted
         back = structs.replace(wanted, model=None, monthly_message_limit=None, user_monthly_message_limit=None)
-        assert await store.change_workspace(back) == back
+        assert await save_workspace(store, back) == back
+
+    async def test_changes_at_the_same_time_all_stand(self, store: Store, tenant: Tenant) -> None:
+        org_id, place = tenant.org.id, tenant.workspace.id
+        ann = await store.ensure_member(org_id, place, "ann")
+        agent = await store.create_agent(tenant.service, AgentSpec(name="A"))
+
+        def add_workspace(before: Workspace) -> Workspace:
+            return structs.replace(before, monthly_message_limit=(before.monthly_message_limit or 0) + 1)
+
+        def add_member(before: Member) -> Member:
+            return structs.replace(before, monthly_message_limit=(before.monthly_message_limit or 0) + 1)
+
+        def add_agent(before: AgentSpec) -> AgentSpec:
+            return structs.replace(before, name=before.name + "a")
+
+        for _ in range(3):
+            await asyncio.gather(
+                *(store.change_workspace(org_id, place, add_workspace) for _ in range(10)),
+                *(store.change_member(org_id, place, ann.id, add_member) for _ in range(10)),
+                *(store.change_agent(tenant.service, agent.id, add_agent) for _ in range(10)),
+            )
+        assert (await store.workspace(org_id)).monthly_message_limit == 30
+        assert (await store.member(org_id, place, "ann")).monthly_message_limit == 30
+        assert (await store.agent(tenant.service, agent.id)).spec.name == "A" + "a" * 30
+
+    async def test_a_change_that_is_refused_stores_nothing(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        ann = await store.ensure_member(tenant.org.id, tenant.workspace.id, "ann")
+        agent = await store.create_agent(tenant.service, AgentSpec(name="A"))
+
+        def refuse(before: object) -> Any:
+            raise Forbidden("no")
+
+        async with nothing_written(database):
+            for attempt in (
+                store.change_workspace(tenant.org.id, tenant.workspace.id, refuse),
+                store.change_member(tenant.org.id, tenant.workspace.id, ann.id, refuse),
+                store.change_agent(tenant.service, agent.id, refuse),
+            ):
+                with pytest.raises(Forbidden, match="no"):
+                    await attempt
 
     async def test_what_a_change_must_not_touch_stays(self, store: Store, tenant: Tenant) -> None:
         forged = structs.replace(tenant.workspace, is_default=False, created_at=1)
-        await store.change_workspace(forged)
+        await save_workspace(store, forged)
         assert await store.workspace(tenant.org.id) == tenant.workspace
 
     async def test_of_another_org_it_is_not_found(self, store: Store, tenant: Tenant, database: Database) -> None:
@@ -83,7 +129,7 @@ class TestWorkspaces:
                 store.workspace(stranger.org.id, tenant.workspace.id),
                 store.workspace(tenant.org.id, new_workspace_id()),
                 store.workspace(new_org_id()),
-                store.change_workspace(structs.replace(tenant.workspace, org_id=stranger.org.id)),
+                save_workspace(store, structs.replace(tenant.workspace, org_id=stranger.org.id)),
                 store.delete_workspace(stranger.org.id, tenant.workspace.id),
                 store.create_workspace(new_org_id(), "Lab"),
                 store.ensure_member(stranger.org.id, tenant.workspace.id, "eve"),
@@ -136,7 +182,7 @@ class TestWorkspaces:
             with pytest.raises(CallerError):
                 await store.create_workspace(tenant.org.id, name)
             with pytest.raises(CallerError):
-                await store.change_workspace(structs.replace(tenant.workspace, name=name))
+                await save_workspace(store, structs.replace(tenant.workspace, name=name))
 
     @pytest.mark.parametrize("limit", [-1, 2**70, "5", 1.5])
     async def test_a_limit_that_is_none_is_refused(
@@ -145,7 +191,7 @@ class TestWorkspaces:
         async with nothing_written(database):
             for field in ("monthly_message_limit", "user_monthly_message_limit"):
                 with pytest.raises(CallerError):
-                    await store.change_workspace(structs.replace(tenant.workspace, **{field: limit}))
+                    await save_workspace(store, structs.replace(tenant.workspace, **{field: limit}))
 
 
 class TestMembers:
@@ -191,7 +237,7 @@ class TestMembers:
         assert await store.member(*where, "carl@example.com") == await store.member(*where, carl.id) == carl
         assert await store.member_of_host(*where, carl.id) == twin, "the id of another does not count as a host id"
         assert await store.member_of_host(*where, "nobody") is None
-        named = await store.change_member(tenant.org.id, structs.replace(carl, name="Charles"))
+        named = await save_member(store, tenant.org.id, structs.replace(carl, name="Charles"))
         for query, found in (("CARL@", [named]), ("harle", [named]), ("%", []), ("example_com", [])):
             assert list((await store.members(*where, query=query)).data) == found
         assert set(await store.members_by_id(tenant.org.id, [carl.id, twin.id])) == {named, twin}
@@ -223,14 +269,14 @@ class TestMembers:
             monthly_token_limit=2**40,
             monthly_cost_limit=0.5,
         )
-        assert await store.change_member(tenant.org.id, changed) == changed
+        assert await save_member(store, tenant.org.id, changed) == changed
         assert await store.ensure_member(tenant.org.id, tenant.workspace.id, "ann") == changed
         assert await store.members_by_id(stranger.org.id, [ann.id]) == []
         with pytest.raises(NotFound):
-            await store.change_member(stranger.org.id, ann)
+            await save_member(store, stranger.org.id, ann)
         for wrong in ({"monthly_token_limit": -1}, {"monthly_cost_limit": -0.1}, {"monthly_cost_limit": float("nan")}):
             with pytest.raises(InvalidRequest):
-                await store.change_member(tenant.org.id, structs.replace(ann, **wrong))
+                await save_member(store, tenant.org.id, structs.replace(ann, **wrong))
 
     async def test_have_open_turns_that_can_be_found(self, store: Store, tenant: Tenant) -> None:
         assert tenant.ann.user_id is not None
@@ -279,6 +325,54 @@ class TestKeys:
         assert revoked.revoked_at == database.now
         await database.advance(seconds=1)
         await store.revoke_key(tenant.org.id, key.id)
+
+    async def test_with_a_revoked_key_end_the_keys_that_it_made(self, store: Store, tenant: Tenant) -> None:
+        maker = a_key(tenant.org)
+        made = a_key(tenant.org, ancestors=(maker.id,))
+        last = a_key(tenant.org, ancestors=(made.id, maker.id))
+        other = a_key(tenant.org)
+        hashes = {key.id: secrets.token_bytes(32) for key in (maker, made, last, other)}
+        for key in (maker, made, last, other):
+            await store.add_key(key, hashes[key.id])
+        await store.revoke_key(tenant.org.id, made.id)
+        assert [await store.key_by_hash(hashes[key.id]) for key in (maker, made, last, other)] == [
+            maker,
+            None,
+            None,
+            other,
+        ]
+        with pytest.raises(Forbidden, match="revoked"):
+            await store.add_key(a_key(tenant.org, ancestors=(made.id, maker.id)), secrets.token_bytes(32))
+        await store.add_key(last, hashes[last.id])  # a repeat, whose first answer was lost
+
+    async def test_the_keys_that_it_made_can_be_kept(self, store: Store, tenant: Tenant) -> None:
+        old = a_key(tenant.org)
+        new, secret = a_key(tenant.org, ancestors=(old.id,)), secrets.token_bytes(32)
+        await store.add_key(old, secrets.token_bytes(32))
+        await store.add_key(new, secret)
+        await store.revoke_key(tenant.org.id, old.id, keeps_made=True)
+        assert await store.key_by_hash(secret) == new
+        await store.add_key(a_key(tenant.org, ancestors=(new.id, old.id)), secrets.token_bytes(32))
+
+    async def test_no_key_slips_through_while_its_maker_is_revoked(self, store: Store, tenant: Tenant) -> None:
+        maker = a_key(tenant.org)
+        await store.add_key(maker, secrets.token_bytes(32))
+        hashes = [secrets.token_bytes(32) for _ in range(20)]
+        adding = [store.add_key(a_key(tenant.org, ancestors=(maker.id,)), each) for each in hashes]
+        await asyncio.gather(
+            *adding[:10], store.revoke_key(tenant.org.id, maker.id), *adding[10:], return_exceptions=True
+        )
+        assert [await store.key_by_hash(each) for each in hashes] == [None] * 20
+
+    async def test_keys_are_found_by_id(self, store: Store, tenant: Tenant) -> None:
+        keys = [a_key(tenant.org, requests_per_minute=n) for n in range(3)]
+        for key in keys:
+            await store.add_key(key, secrets.token_bytes(32))
+        await store.revoke_key(tenant.org.id, keys[1].id)
+        stranger = await a_tenant(store, "Other")
+        found = await store.keys_by_id(tenant.org.id, [keys[0].id, keys[1].id, new_key_id()])
+        assert {key.id: key.revoked_at is None for key in found} == {keys[0].id: True, keys[1].id: False}
+        assert await store.keys_by_id(stranger.org.id, [keys[0].id]) == []
 
     async def test_a_key_of_another_org_or_none_is_not_found(
         self, store: Store, tenant: Tenant, database: Database
@@ -375,13 +469,13 @@ class TestAgents:
         assert await store.agent(tenant.ann, created.id) == created
         await database.advance(seconds=1)
         renamed = structs.replace(spec, name="Other")
-        changed = await store.change_agent(tenant.service, created.id, renamed)
+        changed = await save_agent(store, tenant.service, created.id, renamed)
         assert changed == structs.replace(created, spec=renamed, updated_at=database.now)
         assert await store.agent(tenant.ann, created.id) == changed
         await store.delete_agent(tenant.service, created.id)
         for attempt in (
             store.agent(tenant.ann, created.id),
-            store.change_agent(tenant.service, created.id, spec),
+            save_agent(store, tenant.service, created.id, spec),
             store.delete_agent(tenant.service, created.id),
         ):
             with pytest.raises(NotFound):
@@ -398,6 +492,15 @@ class TestAgents:
             cursor = page.next_cursor
         assert met == made[::-1]
 
+    async def test_outside_of_the_scopes_take_no_place_on_a_page(self, store: Store, tenant: Tenant) -> None:
+        made = [await store.create_agent(tenant.service, AgentSpec(name=f"A{n}")) for n in range(6)]
+        by = structs.replace(tenant.ann, scopes=Scopes(agents=tuple(agent.id for agent in made[::2])))
+        first = await store.agents(by, limit=2)
+        assert first.data == (made[4], made[2])
+        assert (await store.agents(by, limit=2, cursor=first.next_cursor)).data == (made[0],)
+        assert (await store.agents(structs.replace(by, scopes=Scopes(agents=())))).data == ()
+        assert len((await store.agents(structs.replace(by, scopes=Scopes()))).data) == 6
+
     async def test_of_another_workspace_they_do_not_exist(
         self, store: Store, tenant: Tenant, database: Database
     ) -> None:
@@ -409,7 +512,7 @@ class TestAgents:
                 assert (await store.agents(by)).data == ()
                 for attempt in (
                     store.agent(by, agent.id),
-                    store.change_agent(by, agent.id, AgentSpec(name="Stolen")),
+                    save_agent(store, by, agent.id, AgentSpec(name="Stolen")),
                     store.delete_agent(by, agent.id),
                 ):
                     with pytest.raises(NotFound):
@@ -429,7 +532,7 @@ class TestAgents:
         agent = await store.create_agent(tenant.service, AgentSpec(name="Guide"))
         snapshot = Snapshot(agent_id=agent.id, agent=agent.spec)
         claimed = await claim(store, tenant.ann, snapshot=snapshot)
-        await store.change_agent(tenant.service, agent.id, AgentSpec(name="Other"))
+        await save_agent(store, tenant.service, agent.id, AgentSpec(name="Other"))
         await store.delete_agent(tenant.service, agent.id)
         assert (await store.turn(tenant.ann, claimed.turn.id)).snapshot == snapshot
 

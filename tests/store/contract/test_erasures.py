@@ -21,17 +21,19 @@ from tests.store.factories import (
     claim,
     finish,
     finish_with_tool,
+    save_member,
     step,
     stopped,
     wait_in_queue,
 )
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound
-from turnkeep.ids import ConversationId, ErasureId, UserId, new_file_id
+from turnkeep.ids import ConversationId, ErasureId, FileId, UserId, new_file_id
 from turnkeep.model.files import NewFile
 from turnkeep.model.knowledge import Column, FileText
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ErasureJob, NewConversation, TokenBinding
 from turnkeep.store.ports import Store
+from turnkeep.store.rules.erasures import PAGES_AT_ONCE
 from turnkeep_client.wire.events import LogLine
 
 CANARY = "xylophonequartz"
@@ -64,8 +66,6 @@ async def erase(store: Store, job: ErasureJob) -> bool:
         await store.erase_files(job, [file_id for file_id, _ in files])
     await store.erase_conversations(job, ids)
     await store.erase_knowledge(job)
-    while await store.purge_knowledge(before=0):
-        pass
     await store.scrub()
     return await store.close_erasure(job)
 
@@ -74,7 +74,7 @@ async def words_everywhere(store: Store, tenant: Tenant) -> None:
     """Ann leaves the canary in everything that the store keeps of a user."""
     ann = tenant.ann
     member = await store.member(tenant.org.id, tenant.workspace.id, "ann")
-    await store.change_member(tenant.org.id, structs.replace(member, name=CANARY))
+    await save_member(store, tenant.org.id, structs.replace(member, name=CANARY))
     held = await begin(
         store,
         ann,
@@ -120,6 +120,29 @@ class TestAUser:
         assert await found(database, str(tenant.ann.user_id)) == []
         with pytest.raises(NotFound):
             await store.member(tenant.org.id, tenant.workspace.id, "ann")
+
+    async def test_leaves_nothing_however_much_there_is(self, store: Store, tenant: Tenant, database: Database) -> None:
+        """More than one step of each kind."""
+        columns = [Column(key=0, name="c", type="text")]
+        mine = await store.create_table(tenant.ann, name="mine", columns=columns)
+        other = await store.create_table(tenant.bob, name="other", columns=columns)
+        gone = await store.create_table(tenant.bob, name="gone", columns=columns)
+        for table in (mine, other, gone):
+            for n in range(3):
+                await store.add_rows(tenant.ann, table.id, [[CANARY]] * 700, batch=f"{CANARY} {n}")
+        await store.add_rows(tenant.bob, mine.id, [["Bob's"]], batch="b")
+        await store.add_rows(tenant.bob, other.id, [["stays"]], batch="b")
+        await store.delete_table(tenant.bob, gone.id)
+        for n in range(2 * PAGES_AT_ONCE + 1):
+            await store.create_page(tenant.ann, title=f"{CANARY} {n}", content=CANARY)
+        job = await begin_user(store, tenant)
+        assert await erase(store, job)
+        assert await found(database, CANARY) == []
+        counts = (await store.erasure(tenant.service, job.id)).counts
+        assert (counts.pages, counts.tables) == (2 * PAGES_AT_ONCE + 1, 1)
+        assert counts.table_rows == 3 * 2_100 + 1
+        [table] = (await store.tables(tenant.bob)).data
+        assert (table.name, table.row_count) == ("other", 1)
 
     async def test_leaves_what_others_have(self, store: Store, tenant: Tenant) -> None:
         await words_everywhere(store, tenant)
@@ -198,10 +221,12 @@ class TestAUser:
 
     async def test_whose_turn_runs_is_erased_once_it_has_ended(self, store: Store, tenant: Tenant) -> None:
         held = await begin(store, tenant.ann, CANARY)
-        await wait_in_queue(store, tenant.ann, held.conversation_id)
+        waiting = await wait_in_queue(store, tenant.ann, held.conversation_id)
         job = await begin_user(store, tenant)
         [conversation_id] = await store.conversations_to_erase(job)
-        assert await store.hide_conversations([conversation_id]) == [held.turn_id]
+        hidden = await store.hide_conversations([conversation_id])
+        assert hidden.running == (held.turn_id,)
+        assert hidden.ended == ((waiting.id, (await store.events(waiting.id))[-1]),)
         assert await store.erase_conversations(job, [conversation_id]) == []
         assert not await store.close_erasure(job)
         await store.settle(held, after=1, settlement=stopped(held))
@@ -267,6 +292,19 @@ class TestAConversation:
         assert await found(database, CANARY) == []
         assert "file_texts" in await found(database, "shared words")
 
+    async def test_of_two_that_had_the_last_files_of_the_same_bytes_leaves_no_text(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        jobs: list[tuple[ErasureJob, FileId]] = []
+        for _ in range(8):
+            turn = await finish(store, tenant.ann)
+            file = await a_file(store, tenant.ann, conversation_id=turn.conversation_id, sha256="ab" * 32)
+            jobs.append((await self.begin(store, tenant.ann, turn.conversation_id), file.id))
+        await store.save_file_text(tenant.org.id, FileText(key=f"{'ab' * 32}.text", text=CANARY), unit="page")
+        await asyncio.gather(*(store.erase_files(job, [file_id]) for job, file_id in jobs))
+        await store.scrub()
+        assert await found(database, CANARY) == []
+
     async def test_gets_no_text_of_a_file_that_was_erased_while_it_was_read(self, store: Store, tenant: Tenant) -> None:
         turn = await finish(store, tenant.ann)
         file = await a_file(store, tenant.ann, conversation_id=turn.conversation_id)
@@ -302,6 +340,18 @@ class TestTheJob:
         assert [each.id for some in taken for each in some] == [job.id]
         await store.postpone_erasure(job.id, seconds=0)
         assert (await store.due_work()).has_erasures
+
+    async def test_that_failed_says_why_and_how_often_until_it_is_done(self, store: Store, tenant: Tenant) -> None:
+        job = await begin_user(store, tenant)
+        await store.postpone_erasure(job.id, seconds=0)
+        assert (await store.erasure(tenant.service, job.id)).failures == 0
+        for _ in range(2):
+            await store.postpone_erasure(job.id, seconds=0, problem="The disk is full.")
+        [taken] = await store.take_erasures(lease_seconds=LEASE)
+        assert (taken.failures, taken.problem) == (2, "The disk is full.")
+        assert await erase(store, taken)
+        await store.finish_erasures([job.id])
+        assert (await store.erasure(tenant.service, job.id)).problem is None
 
     async def test_counts_each_thing_once_however_often_a_step_is_repeated(self, store: Store, tenant: Tenant) -> None:
         await words_everywhere(store, tenant)

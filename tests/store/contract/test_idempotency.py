@@ -16,6 +16,7 @@ from tests.store.factories import (
     finish,
     held_of,
     nothing_written,
+    save_workspace,
 )
 from turnkeep.errors import ConversationBusy, IdempotencyConflict, QuotaExceeded
 from turnkeep.ids import new_turn_id
@@ -81,7 +82,7 @@ class TestWhenItIsLookedUp:
         assert again.turn.id == first.turn.id
 
     async def test_before_quota_and_it_counts_once(self, store: Store, tenant: Tenant) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=1))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=1))
         first = await store.claim(keyed(tenant.ann))
         with pytest.raises(QuotaExceeded):
             await claim(store, tenant.ann)

@@ -8,12 +8,25 @@ import pytest
 from msgspec import structs
 
 from tests.store.databases import Database
-from tests.store.factories import Tenant, a_file, a_key, a_user, answered, begin, claim, nothing_written, wait_in_queue
+from tests.store.factories import (
+    Tenant,
+    a_file,
+    a_key,
+    a_user,
+    answered,
+    begin,
+    claim,
+    nothing_written,
+    save_member,
+    save_workspace,
+    wait_in_queue,
+)
 from turnkeep.errors import QuotaExceeded, RateLimited, ReachedLimit, StorageFull
 from turnkeep.ids import new_file_id
+from turnkeep.model.agents import Snapshot
 from turnkeep.model.files import NewFile
 from turnkeep.model.principals import Principal
-from turnkeep.store.commands import Claimed
+from turnkeep.store.commands import EXPECTED_TOKENS, Claimed
 from turnkeep.store.ports import Store
 from turnkeep_client.wire.blocks import Usage
 
@@ -26,11 +39,11 @@ async def limited(store: Store, tenant: Tenant, scope: str, **limits: Any) -> Pr
     """Somebody for whom these limits hold."""
     if scope in {"workspace", "each user"}:
         names = {f"user_{name}" if scope == "each user" else name: value for name, value in limits.items()}
-        await store.change_workspace(structs.replace(tenant.workspace, **names))
+        await save_workspace(store, structs.replace(tenant.workspace, **names))
         return tenant.ann
     if scope == "user":
         ann = await store.member(tenant.org.id, tenant.workspace.id, "ann")
-        await store.change_member(tenant.org.id, structs.replace(ann, **limits))
+        await save_member(store, tenant.org.id, structs.replace(ann, **limits))
         return tenant.ann
     maker = a_key(tenant.org, **limits)
     made = a_key(tenant.org, ancestors=(maker.id,))
@@ -98,6 +111,54 @@ class TestEveryScope:
         limit = ReachedLimit(scope=shown(scope), name="monthly_cost_limit", value=0.5, used=0.5, resets_at=JULY)
         assert refused.value.limit == limit
 
+    async def test_counts_open_turns_against_the_tokens_that_are_left(
+        self, store: Store, tenant: Tenant, database: Database, scope: str
+    ) -> None:
+        by = await limited(store, tenant, scope, monthly_token_limit=2 * EXPECTED_TOKENS + 7)
+        await spend(store, by)
+        first = await begin(store, by)
+        await wait_in_queue(store, by, first.conversation_id)
+        async with nothing_written(database):
+            with pytest.raises(RateLimited, match="may use up what is left of the limit of tokens") as refused:
+                await claim(store, by)
+        value = 2 * EXPECTED_TOKENS + 7
+        limit = ReachedLimit(scope=shown(scope), name="monthly_token_limit", value=value, used=7, resets_at=JULY)
+        assert refused.value.limit == limit
+        await store.settle(first, after=1, settlement=answered(first))
+        assert (await claim(store, by)).is_new
+
+    async def test_gives_the_last_token_to_one_of_many(self, store: Store, tenant: Tenant, scope: str) -> None:
+        by = await limited(store, tenant, scope, monthly_token_limit=1)
+        answers = await asyncio.gather(*(claim(store, by) for _ in range(30)), return_exceptions=True)
+        assert sum(isinstance(each, Claimed) for each in answers) == 1
+        assert sum(isinstance(each, RateLimited) for each in answers) == 29
+
+    async def test_expects_of_an_open_turn_what_the_last_ones_cost(
+        self, store: Store, tenant: Tenant, scope: str
+    ) -> None:
+        by = await limited(store, tenant, scope, monthly_cost_limit=1.0)
+        await spend(store, by, cost=0.5)
+        await begin(store, by, expected_cost=0.25)
+        await begin(store, by, expected_cost=0.25)
+        with pytest.raises(RateLimited, match="the limit of cost"):
+            await claim(store, by, expected_cost=0.25)
+
+    async def test_refuses_a_turn_from_the_queue_once_it_is_used_up(
+        self, store: Store, tenant: Tenant, scope: str
+    ) -> None:
+        by = await limited(store, tenant, scope, monthly_token_limit=2 * EXPECTED_TOKENS)
+        snapshot = Snapshot(principal=by)
+        held = await begin(store, by, snapshot=snapshot)
+        waiting = await wait_in_queue(store, by, held.conversation_id, snapshot=snapshot)
+        usage = Usage(input_tokens=2 * EXPECTED_TOKENS)
+        await store.settle(held, after=1, settlement=answered(held, usage=usage))
+        [adopted] = await store.adopt("another", lease_seconds=30)
+        assert adopted.turn.id == waiting.id
+        assert "has used up the limit of tokens" in (adopted.over_limit or "")
+        await store.hand_over([adopted.held])
+        [again] = await store.adopt("another", lease_seconds=30)
+        assert again.over_limit is None, "a turn that has started once goes on"
+
     async def test_limits_parallel_turns(self, store: Store, tenant: Tenant, database: Database, scope: str) -> None:
         by = await limited(store, tenant, scope, parallel_turn_limit=2)
         held = await begin(store, by)
@@ -162,7 +223,8 @@ class TestTogether:
             await store.add_files(tenant.bob, [a_new_file(20)])
 
     async def test_keys_of_one_maker_share_its_places_tokens_and_bytes(self, store: Store, tenant: Tenant) -> None:
-        maker = a_key(tenant.org, parallel_turn_limit=2, monthly_token_limit=14, stored_byte_limit=100)
+        tokens = EXPECTED_TOKENS + 14
+        maker = a_key(tenant.org, parallel_turn_limit=2, monthly_token_limit=tokens, stored_byte_limit=100)
         made = [a_key(tenant.org, ancestors=(maker.id,)) for _ in range(2)]
         for key in (maker, *made):
             await store.add_key(key, secrets.token_bytes(32))
@@ -171,7 +233,7 @@ class TestTogether:
         with pytest.raises(RateLimited):
             await claim(store, second)
         for held in turns:
-            usage = Usage(input_tokens=3, output_tokens=4)
+            usage = Usage(input_tokens=EXPECTED_TOKENS // 2 + 3, output_tokens=4)
             await store.settle(held, after=1, settlement=answered(held, usage=usage))
         with pytest.raises(QuotaExceeded, match="This API key has used up the limit of tokens"):
             await claim(store, first)
@@ -188,6 +250,6 @@ class TestTogether:
         by = await limited(store, tenant, "workspace", parallel_turn_limit=0, stored_byte_limit=0)
         with pytest.raises(RateLimited):
             await claim(store, by)
-        await store.change_workspace(tenant.workspace)
+        await save_workspace(store, tenant.workspace)
         assert (await claim(store, by)).is_new
         await a_file(store, by)

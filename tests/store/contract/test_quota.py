@@ -20,6 +20,8 @@ from tests.store.factories import (
     finish,
     finish_with_tool,
     nothing_written,
+    save_member,
+    save_workspace,
     stopped,
     wait_in_queue,
 )
@@ -59,8 +61,8 @@ class TestCounting:
         )
 
     async def test_limits_are_shown_with_it(self, store: Store, tenant: Tenant) -> None:
-        await store.change_workspace(
-            structs.replace(tenant.workspace, monthly_message_limit=50, user_monthly_message_limit=7)
+        await save_workspace(
+            store, structs.replace(tenant.workspace, monthly_message_limit=50, user_monthly_message_limit=7)
         )
         assert (await store.usage(tenant.service)).limit == 50
         assert (await store.usage(tenant.ann)).limit == 7
@@ -101,14 +103,14 @@ async def limit(store: Store, tenant: Tenant, **limits: float) -> None:
     """Give Ann these limits, and no others."""
     ann = await store.ensure_member(tenant.org.id, tenant.workspace.id, "ann")
     none = dict.fromkeys(("monthly_message_limit", "monthly_token_limit", "monthly_cost_limit"))
-    await store.change_member(tenant.org.id, structs.replace(ann, **none | limits))
+    await save_member(store, tenant.org.id, structs.replace(ann, **none | limits))
 
 
 class TestLimits:
     async def test_a_workspace_limit_stops_everybody_and_names_itself(
         self, store: Store, tenant: Tenant, database: Database
     ) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=2))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=2))
         await finish(store, tenant.ann, source="ui")
         await finish(store, tenant.bob, source="api")
         async with nothing_written(database):
@@ -119,7 +121,7 @@ class TestLimits:
     async def test_limits_of_one_user_take_the_place_of_those_of_the_workspace(
         self, store: Store, tenant: Tenant, database: Database
     ) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, user_monthly_message_limit=1))
+        await save_workspace(store, structs.replace(tenant.workspace, user_monthly_message_limit=1))
         await limit(store, tenant, monthly_message_limit=2)
         await finish(store, tenant.ann)
         await finish(store, tenant.ann)
@@ -142,7 +144,8 @@ class TestLimits:
                     await claim(store, tenant.ann)
             assert (await claim(store, tenant.bob)).is_new
         await limit(store, tenant, monthly_token_limit=8, monthly_cost_limit=0.26)
-        assert (await claim(store, tenant.ann)).is_new
+        held = await begin(store, tenant.ann)
+        await store.settle(held, after=1, settlement=answered(held))
         await limit(store, tenant, monthly_token_limit=0)
         await database.advance(seconds=A_MONTH)
         with pytest.raises(QuotaExceeded):
@@ -173,7 +176,7 @@ class TestLimits:
         await finish(store, by_maker)
 
     async def test_a_user_limit_stops_that_user_alone(self, store: Store, tenant: Tenant, database: Database) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, user_monthly_message_limit=1))
+        await save_workspace(store, structs.replace(tenant.workspace, user_monthly_message_limit=1))
         await finish(store, tenant.ann)
         async with nothing_written(database):
             with pytest.raises(QuotaExceeded, match=words("This user", 1)):
@@ -192,31 +195,31 @@ class TestLimits:
         assert (await claim(store, tenant.service)).is_new
 
     async def test_zero_stops_everything(self, store: Store, tenant: Tenant, database: Database) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=0))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=0))
         async with nothing_written(database):
             with pytest.raises(QuotaExceeded):
                 await claim(store, tenant.ann)
 
     async def test_a_refused_claim_counts_in_no_scope(self, store: Store, tenant: Tenant) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, user_monthly_message_limit=1))
+        await save_workspace(store, structs.replace(tenant.workspace, user_monthly_message_limit=1))
         await finish(store, tenant.ann)
         with pytest.raises(QuotaExceeded):
             await claim(store, tenant.ann)
         assert (await store.usage(tenant.service)).messages == 1
 
     async def test_a_new_month_begins_at_zero(self, store: Store, tenant: Tenant, database: Database) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=1))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=1))
         await finish(store, tenant.ann)
         await database.advance(seconds=A_MONTH)
         assert (await claim(store, tenant.ann)).is_new
 
     async def test_orgs_do_not_share_them(self, store: Store, tenant: Tenant) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=0))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=0))
         stranger = await a_tenant(store, "Other")
         assert (await claim(store, stranger.ann)).is_new
 
     async def test_busy_is_said_before_quota(self, store: Store, tenant: Tenant) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=1))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=1))
         held = await begin(store, tenant.ann)
         with pytest.raises(QuotaExceeded):
             await wait_in_queue(store, tenant.ann, held.conversation_id)
@@ -224,7 +227,7 @@ class TestLimits:
     async def test_of_500_claims_at_once_with_one_message_left_exactly_one_passes(
         self, store: Store, tenant: Tenant, database: Database
     ) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=3))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=3))
         await finish(store, tenant.ann)
         await finish(store, tenant.bob)
         users = [tenant.ann, tenant.bob, *[await a_user(store, tenant.workspace, f"u{n}") for n in range(8)]]

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from tests.store.databases import Database
-from tests.store.factories import Tenant, a_tenant
+from tests.store.factories import Tenant, a_tenant, save_member
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import UserId, new_invite_id, new_session_id, new_user_id
 from turnkeep.model.principals import Principal
@@ -174,9 +174,9 @@ class TestInvites:
         link = secrets.token_bytes(32)
         await store.add_invite(tenant.org.id, user_of(tenant.ann), link, seconds=60)
         member = await store.member(tenant.org.id, tenant.workspace.id, "ann")
-        await store.change_member(tenant.org.id, structs.replace(member, is_disabled=True))
+        await save_member(store, tenant.org.id, structs.replace(member, is_disabled=True))
         assert await store.spend_invite(link, a_session()) is None
-        await store.change_member(tenant.org.id, member)
+        await save_member(store, tenant.org.id, member)
         assert await store.spend_invite(link, a_session()) is not None
 
     async def test_only_a_user_can_be_invited(self, store: Store, tenant: Tenant) -> None:

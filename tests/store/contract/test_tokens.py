@@ -127,3 +127,29 @@ class TestTokensOfTheModel:
         assert turn.usage == Usage(input_tokens=28, output_tokens=12)
         await store.settle(held, after=1, settlement=answered(held, "Done."))
         assert not await store.count_usage(held.turn_id, held.attempt, spent, call_id=call_id)
+
+    async def test_of_a_call_that_is_open_are_missing_until_they_are_counted(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        held, call_id, other = await begin(store, tenant.ann), new_call_id(), new_call_id()
+        which = (held.turn_id, held.attempt)
+        await store.add_token(
+            secrets.token_bytes(32),
+            TokenBinding(purpose="run", turn_id=held.turn_id, attempt=held.attempt),
+            expires_in_seconds=60,
+        )
+        await store.expire_tokens(held.turn_id)
+        assert not await store.has_open_calls(*which)
+        for each in (call_id, call_id, other):
+            await store.open_call(*which, call_id=each)
+        await store.expire_tokens(held.turn_id)
+        assert await store.has_open_calls(*which)
+        for _ in range(2):
+            assert await store.count_usage(*which, Usage(input_tokens=7), call_id=call_id)
+        assert await store.has_open_calls(*which)
+        assert await store.count_usage(*which, Usage(input_tokens=7), call_id=other)
+        await store.open_call(*which, call_id=other)
+        assert not await store.has_open_calls(*which)
+        turn = await store.running_turn(*which)
+        assert turn is not None
+        assert turn.usage.input_tokens == 14

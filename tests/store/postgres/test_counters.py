@@ -9,6 +9,7 @@ from msgspec import structs
 
 from tests.store.factories import Tenant, begin, claim, finish, wait_in_queue
 from turnkeep.errors import QuotaExceeded
+from turnkeep.model.principals import Workspace
 from turnkeep.store.postgres import PostgresStore
 
 LOCK_COUNTERS = """
@@ -33,6 +34,13 @@ async def counted(connection: "asyncpg.Connection[asyncpg.Record]", table: str) 
 
 async def lock_counters(connection: "asyncpg.Connection[asyncpg.Record]", tenant: Tenant) -> None:
     await connection.execute(LOCK_COUNTERS, tenant.org.id, tenant.workspace.id, tenant.ann.user_id)
+
+
+async def limit_messages(store: PostgresStore, tenant: Tenant, limit: int) -> None:
+    def change(workspace: Workspace) -> Workspace:
+        return structs.replace(workspace, monthly_message_limit=limit)
+
+    await store.change_workspace(tenant.org.id, tenant.workspace.id, change)
 
 
 class TestACounterWithoutALimit:
@@ -89,7 +97,7 @@ class TestACounterWithALimit:
     async def test_has_what_was_counted_before_there_was_one(self, store: PostgresStore, tenant: Tenant) -> None:
         for _ in range(2):
             await finish(store, tenant.ann)
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=3))
+        await limit_messages(store, tenant, 3)
         await finish(store, tenant.ann)
         with pytest.raises(QuotaExceeded):
             await claim(store, tenant.ann)
@@ -100,7 +108,7 @@ class TestACounterWithALimit:
     async def test_lets_claims_wait_for_each_other(
         self, store: PostgresStore, tenant: Tenant, connection: "asyncpg.Connection[asyncpg.Record]"
     ) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=3))
+        await limit_messages(store, tenant, 3)
         async with connection.transaction():
             await lock_counters(connection, tenant)
             claimed = asyncio.create_task(claim(store, tenant.ann))

@@ -20,6 +20,7 @@ from tests.store.factories import (
     elsewhere,
     finish,
     kinds,
+    save_workspace,
     step,
 )
 from turnkeep.errors import (
@@ -145,7 +146,7 @@ class TestGroupedClaims:
 
         monkeypatch.setattr(turns, "_write_claims", counted)
         other = await a_tenant(store, "Other")
-        await store.change_workspace(structs.replace(other.workspace, monthly_message_limit=1))
+        await save_workspace(store, structs.replace(other.workspace, monthly_message_limit=1))
         await claim(store, other.ann)
         callers = [*[tenant.ann] * 20, other.ann, *[tenant.ann] * 20]
         answers = await asyncio.gather(*(claim(store, caller) for caller in callers), return_exceptions=True)
@@ -173,7 +174,7 @@ class TestGroupedClaims:
             await other.close()
 
     async def test_at_a_limit_only_those_over_it_are_refused(self, store: PostgresStore, tenant: Tenant) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=7))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=7))
         answers = await asyncio.gather(*(claim(store, tenant.ann) for _ in range(20)), return_exceptions=True)
         assert sum(isinstance(each, Claimed) for each in answers) == 7
         assert sum(isinstance(each, QuotaExceeded) for each in answers) == 13

@@ -33,8 +33,8 @@ def address(uri: str, *proxies: SilentProxy) -> str:
     return f"postgresql://{parts.username}@{hosts}{parts.path}"
 
 
-def pool_of(url: str, *, size: int = 4, command_seconds: float = 1.0) -> Pool:
-    settings = PoolSettings(size=size, prepared=True, retry_seconds=20.0, command_seconds=command_seconds)
+def pool_of(url: str, *, size: int = 4, command_seconds: float = 1.0, retry_seconds: float = 20.0) -> Pool:
+    settings = PoolSettings(size=size, prepared=True, retry_seconds=retry_seconds, command_seconds=command_seconds)
     return Pool(DatabaseAddress(url), settings)
 
 
@@ -92,6 +92,26 @@ class TestASilentConnection:
         over.set()
         await silent  # it is repeated
         assert [tuple(row) for row in await connections.fetch("SELECT n FROM locked")] == [(2,)]
+        await connections.close()
+
+    async def test_that_takes_too_long_takes_no_other_with_it_if_the_host_answers(self, uri: str) -> None:
+        """One statement that is too slow must not disconnect everybody, again and again."""
+        connections = pool_of(uri, size=6, retry_seconds=2.0)
+        await asyncio.gather(*(connections.fetch("SELECT pg_sleep(0.2)") for _ in range(6)))
+        known: list[set[int]] = []
+
+        async def ask_on() -> None:
+            """On five connections at once, all the time; who serves them is written down."""
+            while True:
+                asked = (connections.fetch("SELECT pg_backend_pid(), pg_sleep(0.05)") for _ in range(5))
+                known.append({rows[0][0] for rows in await asyncio.gather(*asked)})
+                await asyncio.sleep(0.1)
+
+        asking = asyncio.create_task(ask_on())
+        with pytest.raises(Unavailable):
+            await connections.fetch("SELECT pg_sleep(30)")
+        asking.cancel()
+        assert len(set.intersection(*known)) >= 4
         await connections.close()
 
     async def test_a_slow_statement_has_more_time(self, uri: str) -> None:

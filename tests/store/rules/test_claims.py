@@ -19,7 +19,7 @@ from turnkeep.ids import (
     new_turn_id,
 )
 from turnkeep.model.principals import Principal
-from turnkeep.store.commands import Claim, NewConversation
+from turnkeep.store.commands import EXPECTED_TOKENS, Claim, NewConversation
 from turnkeep.store.rules import claims
 from turnkeep.store.rules.claims import (
     AcceptedClaim,
@@ -30,6 +30,10 @@ from turnkeep.store.rules.claims import (
     KnownTurn,
     NewIds,
     Repeat,
+    ScopeLimits,
+    Spending,
+    counters_of,
+    turns_left,
 )
 from turnkeep.store.rules.turns import Beside, CurrentTurn, Queue
 from turnkeep_client.wire.blocks import Text
@@ -119,6 +123,38 @@ class TestARefusal:
         with pytest.raises(ConversationBusy) as refused:
             decide(a_claim(), structs.replace(IDLE, conversation=busy))
         assert (refused.value.turn_id, refused.value.started_at) == ("turn_r", 7)
+
+
+class TestTurnsThatFitIntoALimit:
+    @pytest.mark.parametrize(
+        "limit, used, messages, turns",
+        [
+            (1, 0, 0, 1),
+            (EXPECTED_TOKENS, 0, 0, 1),
+            (EXPECTED_TOKENS + 1, 0, 0, 2),
+            (100_000, 99_999, 50, 1),
+            (100_000, 40_000, 4, 6),
+            (100_000, 40, 40, 50),
+            (10**12, 0, 0, None),
+        ],
+    )
+    def test_of_tokens_are_as_large_as_the_last_ones(
+        self, limit: int, used: int, messages: int, turns: int | None
+    ) -> None:
+        spending = Spending("tokens", "monthly_token_limit", limit, used, messages)
+        assert turns_left(spending) == turns
+
+    def test_of_cost_have_the_price_of_the_model_at_least(self) -> None:
+        assert turns_left(Spending("cost", "monthly_cost_limit", 1.0, 0.0, 0), 0.3) == 4
+        assert turns_left(Spending("cost", "monthly_cost_limit", 1.0, 0.5, 1), 0.3) == 1
+        assert turns_left(Spending("cost", "monthly_cost_limit", 1.0, 0.0, 0), 0.0) is None, "no price is known"
+
+    def test_are_held_to_the_narrowest_limit(self) -> None:
+        limits = ScopeLimits(scope="user", scope_id="user_1", tokens=5 * EXPECTED_TOKENS, cost=1.0, turns=4)
+        for cost, turns, name in ((0.5, 2, "cost"), (0.01, 4, None)):
+            [user, workspace] = counters_of(ANN, [limits], expected_cost=cost)
+            assert (user.turns, user.spending and user.spending.noun) == (turns, name)
+            assert workspace.turns is None
 
 
 class TestARepeat:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from importlib.resources import files
@@ -12,7 +13,7 @@ import pytest
 
 from tests.store.factories import Tenant, a_conversation, a_tenant, begin, elsewhere, finish, step
 from turnkeep.clock import FakeClock
-from turnkeep.errors import Conflict, SchemaMismatch, TurnkeepError
+from turnkeep.errors import Conflict, SchemaMismatch, StorageFull, TurnkeepError
 from turnkeep.model.knowledge import Column
 from turnkeep.store.migrations import load_migrations
 from turnkeep.store.sqlite import SqliteStore
@@ -190,6 +191,24 @@ class TestOneConnection:
         await again.purge_knowledge(before=1)
         await again.begin_import(tenant.service, table.id, import_id="j", count=1)
         await again.close()
+
+
+class TestScrubbing:
+    async def test_is_refused_before_it_begins_if_the_disk_has_too_little_room(
+        self, store: SqliteStore, tenant: Tenant, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await finish(store, tenant.ann)
+        size = path.stat().st_size
+        room = {"free": size}
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(0, 0, room["free"]))
+        monkeypatch.setenv("SQLITE_TMPDIR", str(path.parent))
+        before = path.stat().st_ino, path.read_bytes()
+        with pytest.raises(StorageFull, match="too little room beside the database"):
+            await store.scrub()
+        assert (path.stat().st_ino, path.read_bytes()) == before
+        room["free"] = 1_000 * size
+        assert await store.scrub()
+        await finish(store, tenant.ann)
 
 
 class TestABackup:

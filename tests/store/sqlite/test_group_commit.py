@@ -8,7 +8,18 @@ import apsw
 import pytest
 from msgspec import structs
 
-from tests.store.factories import Tenant, a_claim, a_conversation, answered, begin, elsewhere, finish, held_of, step
+from tests.store.factories import (
+    Tenant,
+    a_claim,
+    a_conversation,
+    answered,
+    begin,
+    elsewhere,
+    finish,
+    held_of,
+    save_workspace,
+    step,
+)
 from tests.store.table_invariants import broken, sqlite_tables
 from turnkeep.errors import ConversationBusy, LeaseLost, QuotaExceeded, StorageFull, Unavailable
 from turnkeep.ids import new_turn_id
@@ -101,7 +112,7 @@ class TestOneThatFails:
         assert store.statistics.groups_abandoned == 1
 
     async def test_because_of_a_limit_has_no_other_run_again(self, store: SqliteStore, tenant: Tenant) -> None:
-        await store.change_workspace(structs.replace(tenant.workspace, monthly_message_limit=2))
+        await save_workspace(store, structs.replace(tenant.workspace, monthly_message_limit=2))
         async with HeldUp(store):
             claims = [asyncio.ensure_future(store.claim(a_claim(tenant.ann))) for _ in range(4)]
             await asyncio.sleep(0)

@@ -103,9 +103,11 @@ class Keys(Resource):
         }
         return await self._transport.call("POST", "/v1/keys", Key, body=body)
 
-    async def revoke(self, key_id: str) -> None:
-        """Make a key invalid from now on."""
-        await self._transport.fetch("DELETE", f"/v1/keys/{part(key_id)}")
+    async def revoke(self, key_id: str, *, keep_made: bool = False) -> None:
+        """Make a key invalid from now on, with its tokens and all keys that it made; with `keep_made`, without those
+        keys."""
+        query = {"keep_made": "true"} if keep_made else None
+        await self._transport.fetch("DELETE", f"/v1/keys/{part(key_id)}", query=query)
 
 
 class Tokens(Resource):

@@ -35,6 +35,7 @@ class Sessions(Resource):
     """Browsers that are signed in to the page: those of the caller, or (admins only) of another user."""
 
     def list(self, user: str | None = None) -> AsyncGenerator[PageSession, None]:
+        """The sessions, the newest first."""
         return self._pages(_path(user), PageSession)
 
     async def end(self, session_id: str, *, user: str | None = None) -> None:

@@ -103,8 +103,9 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     @property
     def may_change_identities(self) -> bool:
-        """Whether it may change keys, users or workspaces. No endpoint for all members does."""
-        return self.method != "GET" and self.policy is not Policy.MEMBER
+        """Whether it may change keys, users or workspaces. No endpoint for all members does, and none for callers
+        without an identity: those could make the server forget what it knows as often as they like."""
+        return self.method != "GET" and self.policy.identifies and self.policy is not Policy.MEMBER
 
 
 class ApiCall(Generic[Body, Query]):
@@ -242,7 +243,7 @@ class Dispatcher:
             return await endpoint.handle(call)
         finally:
             if endpoint.may_change_identities:
-                self._authenticator.cache.forget()
+                self._authenticator.forget()
 
     async def _identity(self, endpoint: Endpoint, request: Request) -> Identity | None:
         if not endpoint.policy.identifies:
@@ -254,9 +255,7 @@ class Dispatcher:
         return identity
 
     def _count(self, identity: Identity | None) -> RateLimited | None:
-        if identity is None or identity.requests_per_minute is None or identity.principal.key_id is None:
-            return None
-        return self._limiter.take(identity.principal.key_id, per_minute=identity.requests_per_minute)
+        return None if identity is None or not identity.rates else self._limiter.take(identity.rates)
 
     async def _body(self, endpoint: Endpoint, request: Request) -> Any:
         if endpoint.body is None or _is_raw(endpoint, request.headers):

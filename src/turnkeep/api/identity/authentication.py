@@ -5,16 +5,15 @@ A service key is looked up by its hash. Two keys have no row: the operator's boo
 directory. Both act for the first org, as long as they are configured. A `Policy` decides who may call an endpoint.
 Which rows the caller then sees is decided by the store.
 
-An identity takes up to three reads of the store. It is remembered for a second, so most requests of a busy caller need
-none (`IdentityCache`).
+An identity takes several reads of the store. It is remembered for a moment, so most requests of a busy caller need none
+(`IdentityCache`). So is the key that made a token, because many tokens have the same one.
 """
 
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -27,7 +26,7 @@ from turnkeep.errors import Forbidden, InvalidRequest, NotFound, OutOfScope, Una
 from turnkeep.ids import AgentId, KeyId, OrgId, WorkspaceId
 from turnkeep.model.principals import ApiKey, Feature, Member, Principal, Workspace
 from turnkeep.model.sessions import PageSession
-from turnkeep.store.ports import Store
+from turnkeep.store.ports import DirectoryStore, Store
 from turnkeep_client.wire.account import TurnSource
 
 COOKIE = "turnkeep_session"
@@ -40,11 +39,10 @@ USE_SECONDS = 300
 """How exact the time of the last use of a session is: noting it costs a write."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 USER_CHARS = 255
-KEYS_REMEMBERED = 10_000
 IDENTITIES_REMEMBERED = 10_000
-IDENTITY_SECONDS = 1.0
-"""How long an identity is used without a look at the store. Another worker that revokes a key or disables a user is
-obeyed here after this time at the latest."""
+IDENTITY_SECONDS = 0.5
+"""How long an identity, and the key of a token, is used without a look at the store. Another worker that revokes a key
+or disables a user is obeyed here after twice this time, one second, at the latest."""
 
 _KEY_NAMES = frozenset({"key", "api_key", "apikey", "api-key", "token", "access_token", "authorization"})
 
@@ -55,7 +53,8 @@ class Identity(Struct, frozen=True, kw_only=True):
 
     principal: Principal
     source: TurnSource = "api"
-    requests_per_minute: int | None = None
+    rates: tuple[tuple[KeyId, int], ...] = ()
+    """How many requests a minute the key and its ancestors may make, those of them that have such a limit."""
     workspace: Workspace | None = None
     """The workspace as it was read to identify the caller, if it was read."""
     is_operator: bool = False
@@ -90,8 +89,18 @@ class Policy(StrEnum):
         return self not in {Policy.PUBLIC, Policy.TURN, Policy.SIGNED}
 
 
-class IdentityCache:
-    """Identities as they were read a moment ago, by what the caller has shown.
+class KnownKey(Struct, frozen=True, kw_only=True):
+    """A key that is not revoked, and the limits of requests that hold for it (`Identity.rates`)."""
+
+    key: ApiKey
+    rates: tuple[tuple[KeyId, int], ...]
+
+
+Known = TypeVar("Known")
+
+
+class IdentityCache(Generic[Known]):
+    """Identities or keys as they were read a moment ago, by what the caller has shown.
 
     `forget` is called after every request to this worker that may have changed a key, a user or a workspace, so such a
     change counts at once here. Changes that are made elsewhere count when the entry ends, `IDENTITY_SECONDS` after the
@@ -100,25 +109,25 @@ class IdentityCache:
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._entries: dict[Hashable, tuple[float, Identity]] = {}
+        self._entries: dict[Hashable, tuple[float, Known]] = {}
         self._changes = 0
 
-    async def find(self, shown: Hashable, read: Callable[[], Awaitable[Identity]]) -> Identity:
-        """The identity for this; `read` reads it from the store, if it is not known."""
+    async def find(self, shown: Hashable, read: Callable[[], Awaitable[Known]]) -> Known:
+        """The identity or key for this; `read` reads it from the store, if it is not known."""
         now = self._now()
         entry = self._entries.get(shown)
         if entry is not None and now < entry[0]:
             return entry[1]
         changes = self._changes
-        identity = await read()
+        found = await read()
         if changes == self._changes:  # else it may have been read before the change
             if len(self._entries) >= IDENTITIES_REMEMBERED:
                 self._entries.clear()
-            self._entries[shown] = (now + IDENTITY_SECONDS, identity)
-        return identity
+            self._entries[shown] = (now + IDENTITY_SECONDS, found)
+        return found
 
     def forget(self) -> None:
-        """Read every identity anew."""
+        """Read everything anew."""
         self._changes += 1
         self._entries.clear()
 
@@ -135,13 +144,18 @@ class Authenticator:
         standing_keys: Sequence[str] = (),
         public_url: str | None = None,
     ) -> None:
-        self.cache = IdentityCache()
+        self._identities: IdentityCache[Identity] = IdentityCache()
+        self._keys: IdentityCache[KnownKey] = IdentityCache()
         self._store = store
         self._tokens = tokens
         self._home_org = home_org
         self._public_url = public_url
         self._standing = frozenset(hash_key(key) for key in standing_keys)
-        self._keys: OrderedDict[KeyId, ApiKey | None] = OrderedDict()
+
+    def forget(self) -> None:
+        """A key, a user or a workspace may have changed: read every identity anew."""
+        self._identities.forget()
+        self._keys.forget()
 
     async def identify(self, method: str, headers: Headers) -> Identity:
         """Raises Unauthorized without a valid key, NotFound for a workspace that the caller has no access to."""
@@ -160,7 +174,7 @@ class Authenticator:
 
     async def _service(self, secret: str, headers: Headers) -> Identity:
         hashed, asked_for, user = hash_key(secret), headers.get("turnkeep-workspace"), headers.get("turnkeep-user")
-        return await self.cache.find(
+        return await self._identities.find(
             (hashed, asked_for, user), lambda: self._service_identity(hashed, asked_for=asked_for, user=user)
         )
 
@@ -188,14 +202,14 @@ class Authenticator:
         )
         return Identity(
             principal=principal,
-            requests_per_minute=None if key is None else key.requests_per_minute,
+            rates=() if key is None else await self._rates(key),
             workspace=workspace,
             is_operator=is_operator,
         )
 
     async def _user(self, claims: Claims, headers: Headers) -> Identity:
         _check_user_headers(headers, claims.ws)
-        return await self.cache.find(claims, lambda: self._user_identity(claims))
+        return await self._identities.find(claims, lambda: self._user_identity(claims))
 
     async def _user_identity(self, claims: Claims) -> Identity:
         try:
@@ -206,7 +220,7 @@ class Authenticator:
         if member is None or member.workspace_id != claims.ws:
             raise Unauthorized("The user of this token is gone.")
         check_enabled(member)
-        key = None if claims.key is None else await self._key(claims.org, claims.key)
+        known = None if claims.key is None else await self._known_key(claims.org, claims.key)
         principal = Principal(
             org_id=claims.org,
             workspace_id=claims.ws,
@@ -214,10 +228,11 @@ class Authenticator:
             # A user who is not an admin any more loses the rights of the tokens made before, too.
             role=claims.role if member.role == "admin" else "member",
             user=member.shown,
-            **_bounds_of_token(claims, key),
+            **({} if known is None else _bounds(known.key)),
             scopes=claims.scopes,
         )
-        return Identity(principal=principal, source=claims.src, requests_per_minute=claims.rpm, workspace=workspace)
+        rates = () if known is None else known.rates
+        return Identity(principal=principal, source=claims.src, rates=rates, workspace=workspace)
 
     async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
         found = await self._store.signed_in(hash_key(cookie))
@@ -239,14 +254,22 @@ class Authenticator:
         )
         return Identity(principal=principal, source="ui", workspace=workspace, session=session)
 
-    async def _key(self, org_id: OrgId, key_id: KeyId) -> ApiKey | None:
-        """The key behind a token; None for an unknown one. Cached, because what tokens inherit of it never changes."""
-        if key_id not in self._keys:
-            found = {key.id: key for key in await self._store.keys(org_id)}
-            self._keys[key_id] = found.get(key_id)
-            if len(self._keys) > KEYS_REMEMBERED:
-                self._keys.popitem(last=False)
-        return self._keys[key_id]
+    async def _known_key(self, org_id: OrgId, key_id: KeyId) -> KnownKey:
+        """The key that made a token. Raises Unauthorized if it is revoked or gone."""
+
+        async def read() -> KnownKey:
+            key = await live_key(self._store, org_id, key_id)
+            if key is None:
+                raise Unauthorized("The key that made this token was revoked. Ask for a new token.")
+            return KnownKey(key=key, rates=await self._rates(key))
+
+        return await self._keys.find((org_id, key_id), read)
+
+    async def _rates(self, key: ApiKey) -> tuple[tuple[KeyId, int], ...]:
+        """The limits of requests that hold for this key: its own, and those of the keys that made it."""
+        makers = await self._store.keys_by_id(key.org_id, key.ancestors) if key.ancestors else []
+        found = {each.id: each.requests_per_minute for each in (key, *makers)}
+        return tuple((key_id, rate) for key_id, rate in found.items() if rate is not None)
 
     async def _member(self, org_id: OrgId, workspace_id: WorkspaceId, external_id: str) -> Member:
         """The user with this id of the host, created if it is new. Raises Forbidden if the user is disabled."""
@@ -265,11 +288,10 @@ def _check_user_headers(headers: Headers, workspace_id: WorkspaceId) -> None:
         raise NotFound("No such workspace.")
 
 
-def _bounds_of_token(claims: Claims, key: ApiKey | None) -> dict[str, Any]:
-    """A token without a key (of the operator) has no bounds; one of an unknown key may use no tool."""
-    if claims.key is None:
-        return {}
-    return {"key_id": claims.key, "allowed_tools": ()} if key is None else _bounds(key)
+async def live_key(store: DirectoryStore, org_id: OrgId, key_id: KeyId) -> ApiKey | None:
+    """The key with this id; None if it is revoked or gone."""
+    found = await store.keys_by_id(org_id, [key_id])
+    return next((key for key in found if key.revoked_at is None), None)
 
 
 def _bounds(key: ApiKey) -> dict[str, Any]:

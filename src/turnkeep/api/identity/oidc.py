@@ -82,6 +82,12 @@ class ProviderMetadata(Struct, frozen=True, kw_only=True):
     end_session_endpoint: str | None = None
     token_endpoint_auth_methods_supported: Sequence[str] = ("client_secret_basic",)
 
+    @property
+    def addresses(self) -> list[str]:
+        """Where tokens and people are sent: all of these must be over TLS."""
+        optional = (self.userinfo_endpoint, self.end_session_endpoint)
+        return [self.authorization_endpoint, self.token_endpoint, self.jwks_uri, *filter(None, optional)]
+
 
 class _KeySet(Struct, frozen=True, kw_only=True):
     keys: Sequence[dict[str, Any]]
@@ -133,8 +139,7 @@ class IdentityProviderClient:
             "code_challenge": base64url(hashlib.sha256(attempt.verifier.encode()).digest()),
             "code_challenge_method": "S256",
         }
-        address = metadata.authorization_endpoint
-        return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}", self._sealed(attempt)
+        return with_query(metadata.authorization_endpoint, query), self._sealed(attempt)
 
     def attempt_of(self, cookie: str | None, state: str | None) -> SigninAttempt:
         """The attempt in the cookie. Raises Unauthorized unless this server made it, recently, for this state."""
@@ -191,8 +196,8 @@ class IdentityProviderClient:
             return None
         if metadata.end_session_endpoint is None:
             return None
-        query = urlencode({"client_id": self._client_id, "post_logout_redirect_uri": return_to})
-        return f"{metadata.end_session_endpoint}?{query}"
+        query = {"client_id": self._client_id, "post_logout_redirect_uri": return_to}
+        return with_query(metadata.end_session_endpoint, query)
 
     def _sealed(self, attempt: SigninAttempt) -> str:
         signed = base64url(msgspec.json.encode(attempt))
@@ -229,7 +234,7 @@ class IdentityProviderClient:
         # Some providers end their issuer with a slash.
         if found.issuer.removesuffix("/") != self._issuer:
             raise self._broken(f"its discovery document names the issuer {found.issuer!r}")
-        for address in (found.authorization_endpoint, found.token_endpoint, found.jwks_uri):
+        for address in found.addresses:
             parts = urlsplit(address)
             if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(parts.hostname or "")):
                 raise self._broken(f"it names the address {address!r}, which is not over TLS")
@@ -360,6 +365,12 @@ class IdentityProviderClient:
 def provider_of(settings: Settings, secrets: Sequence[str]) -> IdentityProviderClient | None:
     """The identity provider of the settings, if they name one."""
     return None if settings.oidc_issuer is None else IdentityProviderClient(settings, secrets)
+
+
+def with_query(address: str, query: Mapping[str, str]) -> str:
+    """The address with these parameters after those that it has."""
+    parts = urlsplit(address)
+    return parts._replace(query="&".join(filter(None, (parts.query, urlencode(query))))).geturl()
 
 
 def _http() -> aiohttp.ClientSession:

@@ -6,11 +6,11 @@ A service key is shown once and stored as a hash. A new key is never allowed mor
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import msgspec
 
-from turnkeep.api.identity.authentication import hash_key
+from turnkeep.api.identity.authentication import hash_key, live_key
 from turnkeep.clock import Clock, system_clock
 from turnkeep.config import Settings
 from turnkeep.errors import Forbidden, NotFound, OutOfScope
@@ -95,7 +95,7 @@ async def within_limits_of(store: DirectoryStore, maker: Principal, asked: wire.
     """
     if maker.key_id is None:
         return asked
-    own = next((key for key in await store.keys(maker.org_id) if key.id == maker.key_id), None)
+    own = await live_key(store, maker.org_id, maker.key_id)
     if own is None:
         raise NotFound("Your own key is gone.")
     return msgspec.structs.replace(
@@ -106,14 +106,14 @@ async def within_limits_of(store: DirectoryStore, maker: Principal, asked: wire.
     )
 
 
-async def check_unlimited(store: DirectoryStore, maker: Principal) -> None:
+async def check_unlimited(store: DirectoryStore, maker: Principal, *, wish: Literal["invite", "make admins"]) -> None:
     """Raises Forbidden for a caller whose own key has limits: what it makes here would not have them."""
-    if maker.key_id is None:
+    if maker.key_id is None and maker.scopes is None:
         return
-    own = next((key for key in await store.keys(maker.org_id) if key.id == maker.key_id), None)
+    own = None if maker.key_id is None else await live_key(store, maker.org_id, maker.key_id)
     bounds = (*LIMITS, "requests_per_minute", "allowed_tools", "scopes")
     if own is None or maker.scopes is not None or any(getattr(own, bound) is not None for bound in bounds):
-        raise Forbidden("A key with limits, allowed tools or scopes cannot invite. Use a key without, or the page.")
+        raise Forbidden(f"A key with limits, allowed tools or scopes cannot {wish}. Use a key without, or the page.")
 
 
 def narrowed(own: Scopes | None, asked: Scopes | None) -> Scopes | None:

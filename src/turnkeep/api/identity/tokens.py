@@ -27,7 +27,8 @@ MAX_CHARS = 8_000
 
 
 class Claims(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One user in one workspace until `exp`. The limits of `key`, which made the token, also hold for the token."""
+    """One user in one workspace until `exp`. The limits of `key`, which made the token, also hold for the token, and
+    the token ends with it. `rpm` is found only in tokens of earlier releases: the key knows it."""
 
     org: OrgId
     ws: WorkspaceId

@@ -56,8 +56,8 @@ def bearer(call: ApiCall[Any, Any]) -> str:
 
 
 async def while_turn_runs(store: TurnStore, turn: Turn, receive: Receive, work: Awaitable[Done]) -> Done:
-    """The result of the work. The work is cancelled when the client disconnects (raises ClientDisconnected) or the turn
-    ends (raises Unauthorized)."""
+    """The result of the work. The work is cancelled when the client disconnects (raises ClientDisconnected), or when
+    the turn ends or shall be stopped (raises Unauthorized)."""
     return await while_connected(receive, work, _turn_ended(store, turn))
 
 
@@ -69,7 +69,8 @@ async def _turn_ended(store: TurnStore, turn: Turn) -> NoReturn:
     while True:
         await asyncio.sleep(WATCH_SECONDS)
         try:
-            if await store.running_turn(turn.id, turn.attempt) is None:
+            running = await store.running_turn(turn.id, turn.attempt)
+            if running is None or running.cancel_requested_at is not None:
                 break
         except TurnkeepError:
             continue  # the database is away; the next check decides

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,10 +14,10 @@ from turnkeep.api import views
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.identity.authentication import USER_CHARS, check_enabled
-from turnkeep.api.identity.service_keys import make_key, narrowed, within_limits_of
+from turnkeep.api.identity.service_keys import check_unlimited, make_key, narrowed, within_limits_of
 from turnkeep.api.identity.tokens import Claims, UserTokens
 from turnkeep.api.identity.users import shown_users
-from turnkeep.api.native.query_parameters import ListQuery, UsageQuery, UsersQuery, page_of
+from turnkeep.api.native.query_parameters import ListQuery, RevocationQuery, UsageQuery, UsersQuery, page_of
 from turnkeep.clock import system_clock
 from turnkeep.errors import Forbidden, NotFound, OutOfScope
 from turnkeep.ids import AgentId, ErasureId, KeyId, OrgId, UserId, WorkspaceId
@@ -57,8 +58,10 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
             check_enabled(known)
         # A token for a member does not take the role of an admin away; PATCH /v1/users does.
         stored = "admin" if role == "admin" else None
-        if stored and (known is None or known.role != stored) and principal.scopes is not None:
-            raise OutOfScope("A key with scopes cannot make a user an admin. It needs one without scopes.")
+        if stored and (known is None or known.role != stored):
+            if principal.scopes is not None:
+                raise OutOfScope("A key with scopes cannot make a user an admin. It needs one without scopes.")
+            await check_unlimited(store, principal, wish="make admins")
         member = await store.ensure_member(principal.org_id, workspace_id, body.user, role=stored)
         expires_at = system_clock() + body.ttl_seconds * 1000
         claims = Claims(
@@ -68,7 +71,6 @@ def token_endpoints(tokens: UserTokens) -> Endpoints:
             role=role or "member",
             exp=expires_at,
             key=principal.key_id,
-            rpm=call.identity.requests_per_minute,
             scopes=scopes,
             src=body.source,
         )
@@ -141,13 +143,17 @@ async def list_keys(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
     "DELETE",
     "/v1/keys/{key_id}",
     policy=Policy.ADMIN,
+    query=RevocationQuery,
     responses=(ResponseSpec(status=204, meaning="The key is invalid from now on"),),
     errors=(404, 507),
 )
-async def revoke_key(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Revoke a service key, at once and on every worker."""
+async def revoke_key(call: ApiCall[Nothing, RevocationQuery]) -> ASGIApp:
+    """Revoke a service key, at once and on every worker, with its tokens and all keys that it made. With `keep_made`
+    the keys that it made stay valid: so a key can be replaced by one that it has made."""
     principal, key_id = call.principal, KeyId(call.id("key_id", "key"))
-    await call.runtime.store.revoke_key(principal.org_id, key_id, workspace_id=_only_in(principal))
+    await call.runtime.store.revoke_key(
+        principal.org_id, key_id, workspace_id=_only_in(principal), keeps_made=call.query.keep_made
+    )
     return no_content()
 
 
@@ -185,7 +191,7 @@ async def create_workspace(call: ApiCall[wire.NewWorkspace, Nothing]) -> ASGIApp
     made = await store.create_workspace(call.principal.org_id, body.name, model=body.model)
     limits = {name: getattr(body, name) for name in WORKSPACE_LIMITS}
     if any(limit is not None for limit in limits.values()):
-        made = await store.change_workspace(msgspec.structs.replace(made, **limits))
+        made = await store.change_workspace(made.org_id, made.id, lambda before: structs.replace(before, **limits))
     return json_response(views.workspace_of(made), status=201)
 
 
@@ -205,17 +211,20 @@ async def read_workspace(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 )
 async def change_workspace(call: ApiCall[wire.WorkspacePatch, Nothing]) -> ASGIApp:
     """Change the name, the model or the limits."""
-    body = call.body
+    body, is_org_wide = call.body, call.principal.is_org_wide
     workspace = await _workspace_of_path(call)
     if isinstance(body.model, str):
         call.runtime.providers.named(body.model)
     changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
-    asked = msgspec.structs.replace(workspace, **changes)
-    if not call.principal.is_org_wide and any(
-        _is_raised(getattr(workspace, name), getattr(asked, name)) for name in LIMITS
-    ):
-        raise Forbidden("The limits of a workspace can be raised only with a service key of the whole org.")
-    return json_response(views.workspace_of(await call.runtime.store.change_workspace(asked)))
+
+    def change(before: Workspace) -> Workspace:
+        asked = structs.replace(before, **changes)
+        if not is_org_wide and any(_is_raised(getattr(before, name), getattr(asked, name)) for name in LIMITS):
+            raise Forbidden("The limits of a workspace can be raised only with a service key of the whole org.")
+        return asked
+
+    changed = await call.runtime.store.change_workspace(workspace.org_id, workspace.id, change)
+    return json_response(views.workspace_of(changed))
 
 
 @endpoints.add(
@@ -252,16 +261,16 @@ async def read_usage(call: ApiCall[Nothing, UsageQuery]) -> ASGIApp:
     query, principal, store = call.query, call.principal, call.runtime.store
     user = await _user_of_usage(call)
     user_id = None if user is None else UserId(user.id)
+    agent_id = None if query.agent_id is None else AgentId(known_id(query.agent_id, "agent"))
+    if agent_id is not None:
+        principal.check_agent(agent_id)
     # Whose usage an admin reads is decided here. The store decides it for the others.
     reader = structs.replace(principal, user_id=None, role="service", key_id=None) if _is_admin(call) else principal
     used = await store.usage(reader, month=query.month, user_id=user_id)
-    rows = await store.usage_rows(
-        reader,
-        month=used.month,
-        group_by=query.group_by or "source",
-        user_id=user_id,
-        agent_id=None if query.agent_id is None else AgentId(known_id(query.agent_id, "agent")),
-    )
+    read = partial(store.usage_rows, reader, month=used.month, user_id=user_id, agent_id=agent_id)
+    rows = await read(group_by=query.group_by or "source")
+    if agent_id is not None:
+        used = _of_agent(used, rows if query.group_by in {None, "source"} else await read(group_by="source"))
     used = _with_rows(structs.replace(used, user=user), rows, query)
     if query.group_by == "user":
         used = structs.replace(used, rows=await _named(call, used.rows))
@@ -271,7 +280,8 @@ async def read_usage(call: ApiCall[Nothing, UsageQuery]) -> ASGIApp:
 
 
 def _is_admin(call: ApiCall[Any, Any]) -> bool:
-    return call.principal.role == "admin"
+    """Whether the caller may read what others used. A token with scopes manages nothing, and reads its user's own."""
+    return call.principal.role == "admin" and call.principal.scopes is None
 
 
 async def _user_of_usage(call: ApiCall[Any, UsageQuery]) -> UserRef | None:
@@ -286,9 +296,8 @@ async def _user_of_usage(call: ApiCall[Any, UsageQuery]) -> UserRef | None:
 
 
 def _with_rows(used: MonthlyUsage, rows: Sequence[wire.UsageRow], query: UsageQuery) -> MonthlyUsage:
-    """The usage with its rows. The totals are those of the rows if they are of one agent."""
     costs = [row.cost for row in rows if row.cost is not None]
-    used = structs.replace(
+    return structs.replace(
         used,
         cache_read_tokens=sum(row.cache_read_tokens for row in rows),
         cache_write_tokens=sum(row.cache_write_tokens for row in rows),
@@ -296,13 +305,17 @@ def _with_rows(used: MonthlyUsage, rows: Sequence[wire.UsageRow], query: UsageQu
         group_by=query.group_by,
         rows=() if query.group_by is None and query.format == "json" else rows,
     )
-    if query.agent_id is None:
-        return used
+
+
+def _of_agent(used: MonthlyUsage, by_source: Sequence[wire.UsageRow]) -> MonthlyUsage:
+    """The same totals of one agent alone."""
+    messages = {row.group: row.messages for row in by_source}
     return structs.replace(
         used,
-        messages=sum(row.messages for row in rows),
-        input_tokens=sum(row.input_tokens for row in rows),
-        output_tokens=sum(row.output_tokens for row in rows),
+        messages=sum(messages.values()),
+        by_source=wire.Messages(ui=messages.get("ui", 0), api=messages.get("api", 0)),
+        input_tokens=sum(row.input_tokens for row in by_source),
+        output_tokens=sum(row.output_tokens for row in by_source),
     )
 
 
@@ -376,7 +389,11 @@ async def change_user(call: ApiCall[wire.UserPatch, Nothing]) -> ASGIApp:
     changes = {name: value for name, value in msgspec.structs.asdict(call.body).items() if value is not UNSET}
     if member.id == call.principal.user_id and (changes.get("is_disabled") or changes.get("role") == "member"):
         raise Forbidden("You cannot take your own rights away. Ask another admin, or use a service key.")
-    changed = await call.runtime.store.change_member(call.principal.org_id, msgspec.structs.replace(member, **changes))
+    if changes.get("role") == "admin" and member.role != "admin":
+        await check_unlimited(call.runtime.store, call.principal, wish="make admins")
+    changed = await call.runtime.store.change_member(
+        call.principal.org_id, member.workspace_id, member.id, lambda before: structs.replace(before, **changes)
+    )
     if changed.is_disabled:
         await call.runtime.store.end_sessions(call.principal.org_id, changed.id)
         await _stop_turns(call.runtime, call.principal.org_id, changed)

@@ -11,8 +11,9 @@ import asyncio
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -88,7 +89,7 @@ _OURS = frozenset(
 async def list_agents(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     """The agents of the workspace. Members see id, name, description, starters and model of each."""
     page = await call.runtime.store.agents(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
-    data = [agent_for(call.principal, agent) for agent in page.data if call.principal.reaches(agent.id)]
+    data = [agent_for(call.principal, agent) for agent in page.data]
     return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
 
@@ -102,8 +103,9 @@ async def list_agents(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
 )
 async def create_agent(call: ApiCall[NewAgent, Nothing]) -> ASGIApp:
     """Save an agent. `warnings` say what does not work just now. `tool_secret` is shown only here."""
-    spec, warnings = await _checked(call, None)
-    secret, spec = _with_tool_secret(call, spec)
+    make, warnings = await _checked(call, None)
+    secret, sealed = _new_tool_secret(call)
+    spec = msgspec.structs.replace(make(None), tool_secret=sealed)
     made = await call.runtime.store.create_agent(call.principal, spec)
     return json_response(agent_of(made, warnings=warnings, tool_secret=secret), status=201)
 
@@ -144,9 +146,10 @@ async def delete_agent(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 )
 async def rotate_tool_secret(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Give an agent a new secret for the signatures of its tool calls. Turns that run keep the old one."""
-    agent = await call.runtime.store.agent(call.principal, _id(call))
-    secret, spec = _with_tool_secret(call, agent.spec)
-    await call.runtime.store.change_agent(call.principal, agent.id, spec)
+    secret, sealed = _new_tool_secret(call)
+    await call.runtime.store.change_agent(
+        call.principal, _id(call), lambda before: msgspec.structs.replace(before, tool_secret=sealed)
+    )
     return json_response(wire.ToolSecret(tool_secret=secret))
 
 
@@ -203,32 +206,34 @@ async def run_agent(call: ApiCall[wire.NewRun, Nothing]) -> ASGIApp:
 
 async def _save_again(call: ApiCall[Any, Nothing]) -> ASGIApp:
     before = await call.runtime.store.agent(call.principal, _id(call))
-    spec, warnings = await _checked(call, before.spec)
-    changed = await call.runtime.store.change_agent(call.principal, before.id, spec)
+    change, warnings = await _checked(call, before.spec)
+    changed = await call.runtime.store.change_agent(call.principal, before.id, change)
     return json_response(agent_of(changed, warnings=warnings))
 
 
-async def _checked(call: ApiCall[Any, Nothing], before: AgentSpec | None) -> tuple[AgentSpec, list[str]]:
-    """The agent to be stored, with its secrets encrypted, and warnings about what does not work just now."""
+async def _checked(
+    call: ApiCall[Any, Nothing], before: AgentSpec | None
+) -> tuple[Callable[[AgentSpec | None], AgentSpec], list[str]]:
+    """What makes the agent to be stored, with its secrets encrypted, from the stored one; and warnings about what does
+    not work just now. The checks take a while, so the agent may have been changed by then."""
     runtime, org_id = call.runtime, call.principal.org_id
     given = _given_fields(call.body)
     await asyncio.to_thread(_check_shapes, given, runtime)  # large schemas take a while
-    spec = _spec_of(
+    make = partial(
+        _spec_of,
         call.body,
-        before=before,
         vault=runtime.vault,
         org_id=org_id,
         may_run_commands=call.identity.is_operator
         or (runtime.settings.allow_mcp_commands and call.principal.is_org_wide),
     )
-    return spec, await _find_warnings(given, spec, runtime, org_id)
+    return make, await _find_warnings(given, make(before), runtime, org_id)
 
 
-def _with_tool_secret(call: ApiCall[Any, Any], spec: AgentSpec) -> tuple[str, AgentSpec]:
-    """A new secret, and the agent with it."""
+def _new_tool_secret(call: ApiCall[Any, Any]) -> tuple[str, str]:
+    """A new secret, and how it is stored."""
     secret = "tksec_" + secrets.token_urlsafe(32)
-    sealed = call.runtime.vault.seal(call.principal.org_id, secret)
-    return secret, msgspec.structs.replace(spec, tool_secret=sealed)
+    return secret, call.runtime.vault.seal(call.principal.org_id, secret)
 
 
 def _id(call: ApiCall[Any, Any]) -> AgentId:
@@ -240,7 +245,7 @@ def _given_fields(asked: NewAgent | AgentPatch) -> dict[str, Any]:
 
 
 def _spec_of(
-    asked: NewAgent | AgentPatch, *, before: AgentSpec | None, vault: Vault, org_id: OrgId, may_run_commands: bool
+    asked: NewAgent | AgentPatch, before: AgentSpec | None, *, vault: Vault, org_id: OrgId, may_run_commands: bool
 ) -> AgentSpec:
     """The agent to be stored. With a patch, fields that are left out stay as they were `before`.
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from io import BytesIO
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -17,10 +18,12 @@ from turnkeep.api.http.requests import command_of, null_fields, read_body
 from turnkeep.api.http.responses import JSON, json_response, no_content
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
+from turnkeep.api.native.turns import ANY_IMAGE, image_of
 from turnkeep.clock import system_clock
 from turnkeep.compiler import Target, compile
 from turnkeep.engine.assembly import budget_of, read_window
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound, TooLarge, TurnkeepError
+from turnkeep.fair_queue import owner_of
 from turnkeep.files.zip_files import ZipReader, ZipRefused
 from turnkeep.ids import AgentId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
@@ -34,6 +37,7 @@ from turnkeep.store.exports import exported_from_rows, read_export, write_export
 from turnkeep.transfer.chatgpt import is_chatgpt_export, is_conversation_file, read_chatgpt_export
 from turnkeep.transfer.transcripts import Form, read_history
 from turnkeep_client import wire
+from turnkeep_client.wire.blocks import Block, Image, Text
 
 endpoints = Endpoints("conversations")
 
@@ -297,7 +301,8 @@ async def import_history(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
     for exported in histories:
         try:
             known = await _with_known_agent(call, exported)
-            made.append(await call.runtime.store.import_conversation(call.principal, known))
+            readable = await _with_readable_images(call, known, remarks)
+            made.append(await call.runtime.store.import_conversation(call.principal, readable))
         except TurnkeepError as exc:
             if made:
                 exc.detail += f" {len(made)} of {len(histories)} conversations are imported, in their order."
@@ -428,6 +433,32 @@ async def _with_known_agent(call: ApiCall[Any, Any], exported: Exported) -> Expo
     except NotFound:
         return structs.replace(exported, conversation=structs.replace(conversation, agent_id=None))
     return exported
+
+
+async def _with_readable_images(call: ApiCall[Any, Any], exported: Exported, remarks: list[str]) -> Exported:
+    """The export with images that models accept, as a new message would have them. A line of text stands for any other,
+    and a remark says why: a provider refuses every request with a broken image."""
+    turns, place = [], count()
+    for trace in exported.turns:
+        rows = []
+        for row, n in zip(trace.rows, place, strict=False):
+            blocks = [await _readable(call, block, n, remarks) for block in row.blocks]
+            rows.append(structs.replace(row, blocks=tuple(blocks)))
+        turns.append(structs.replace(trace, rows=tuple(rows)))
+    return structs.replace(exported, turns=tuple(turns))
+
+
+async def _readable(call: ApiCall[Any, Any], block: Block, n: int, remarks: list[str]) -> Block:
+    if not isinstance(block, Image):
+        return block
+    # The bytes decide the media type. Other systems write names that are not exact, such as image/jpg.
+    data = None if block.data is None else "".join(block.data.split())
+    given = wire.ImageBlock(media_type="image/png" if block.url is None else ANY_IMAGE, data=data, url=block.url)
+    try:
+        return await image_of(given, call.runtime, owner=owner_of(call.principal), place=f"messages[{n}]")
+    except InvalidRequest as exc:
+        remarks.append(f"{exc.detail} A line of text stands for it.")
+        return Text(text="[image: left out]")
 
 
 def _without_secrets(exported: Exported) -> Exported:

@@ -13,7 +13,7 @@ from turnkeep.api import views
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.responses import JSON, json_response, no_content
 from turnkeep.api.identity.service_keys import make_key, make_org
-from turnkeep.api.native.query_parameters import ListQuery, page_of
+from turnkeep.api.native.query_parameters import ListQuery, RevocationQuery, page_of
 from turnkeep.config import MetricsAccess
 from turnkeep.errors import NotFound, SchemaMismatch, Unavailable
 from turnkeep.files.orphans import BagReport, check_bag
@@ -179,12 +179,14 @@ async def create_key_of_org(call: ApiCall[wire.NewKey, Nothing]) -> ASGIApp:
     "DELETE",
     f"{KEYS}/{{key_id}}",
     policy=Policy.OPERATOR,
+    query=RevocationQuery,
     responses=(ResponseSpec(status=204, meaning="The key is invalid from now on"),),
     errors=(404, 507),
 )
-async def revoke_key_of_org(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Revoke a service key of a tenant."""
-    await call.runtime.store.revoke_key(await _org(call), KeyId(call.id("key_id", "key")))
+async def revoke_key_of_org(call: ApiCall[Nothing, RevocationQuery]) -> ASGIApp:
+    """Revoke a service key of a tenant, with its tokens and all keys that it made. `keep_made` keeps those keys."""
+    key_id = KeyId(call.id("key_id", "key"))
+    await call.runtime.store.revoke_key(await _org(call), key_id, keeps_made=call.query.keep_made)
     return no_content()
 
 

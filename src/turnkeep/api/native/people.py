@@ -114,7 +114,7 @@ async def create_invite(call: ApiCall[wire.NewInvite, Nothing]) -> ASGIApp:
     A key with limits or allowed tools of its own cannot invite: a session does not have them.
     """
     body, principal, store = call.body, call.principal, call.runtime.store
-    await check_unlimited(store, principal)
+    await check_unlimited(store, principal, wish="invite")
     org_id, workspace_id = principal.org_id, principal.workspace_id
     known = await store.member_of_host(org_id, workspace_id, body.user)
     if known is not None:

@@ -47,6 +47,12 @@ class UsersQuery(ListQuery, frozen=True, kw_only=True):
     q: Annotated[str, Meta(max_length=200)] | None = None
 
 
+class RevocationQuery(Struct, frozen=True, kw_only=True):
+    """`keep_made`: the keys that the revoked key has made stay valid."""
+
+    keep_made: bool = False
+
+
 class MessagesQuery(PageQuery, frozen=True, kw_only=True):
     order: Order = "asc"
     limit: Limit = 50

@@ -5,7 +5,7 @@ The checks of a skill are here too. They hold for every way in which an agent ge
 
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from turnkeep.errors import FileTooLarge, InvalidRequest, NotFound, UnsupportedM
 from turnkeep.files.multipart import FormFile, file_parts
 from turnkeep.files.zip_files import NotAZip, ZipReader, ZipRefused, refuse_collisions, safe_path
 from turnkeep.ids import AgentId
-from turnkeep.model.agents import Agent as StoredAgent
+from turnkeep.model.agents import AgentSpec
 from turnkeep_client.wire.agents import Agent, Skill
 from turnkeep_client.wire.blocks import JsonObject
 
@@ -50,7 +50,7 @@ AGENT = ResponseSpec(status=200, meaning="The agent", type=Agent)
 )
 async def add_skills(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Give an agent skills: a form with zips as the field `file`, all or none. One of the same name is replaced."""
-    await _agent(call)
+    await call.runtime.store.agent(call.principal, _id(call))
     content_type = call.headers.get("content-type", "")
     if not content_type.lower().startswith(FORM):
         raise UnsupportedMediaType(f"Send the zip of a skill as the field `file` of a form ({FORM}).")
@@ -60,11 +60,15 @@ async def add_skills(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     new = {skill.name: msgspec.to_builtins(skill) for skill in added}
     if len(new) < len(added):
         raise InvalidRequest("Two of the zips hold skills of the same name.")
-    agent = await _agent(call)
-    skills = [new.pop(str(skill["name"]), skill) for skill in agent.spec.skills]
-    skills += new.values()
-    check_skill_names(str(skill["name"]) for skill in skills)
-    return await _saved(call, agent, skills)
+
+    def add(before: Sequence[JsonObject]) -> list[JsonObject]:
+        known = {str(skill["name"]) for skill in before}
+        skills = [new.get(str(skill["name"]), skill) for skill in before]
+        skills += [skill for name, skill in new.items() if name not in known]
+        check_skill_names(str(skill["name"]) for skill in skills)
+        return skills
+
+    return await _changed(call, add)
 
 
 @endpoints.add(
@@ -72,11 +76,15 @@ async def add_skills(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 )
 async def remove_skill(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Take a skill away from an agent."""
-    agent, name = await _agent(call), call.path("skill")
-    left = [skill for skill in agent.spec.skills if skill["name"] != name]
-    if len(left) == len(agent.spec.skills):
-        raise NotFound(f"The agent has no skill called {name[:100]!r}.")
-    return await _saved(call, agent, left)
+    name = call.path("skill")
+
+    def remove(before: Sequence[JsonObject]) -> list[JsonObject]:
+        left = [skill for skill in before if skill["name"] != name]
+        if len(left) == len(before):
+            raise NotFound(f"The agent has no skill called {name[:100]!r}.")
+        return left
+
+    return await _changed(call, remove)
 
 
 def check_skill(skill: Skill) -> None:
@@ -105,15 +113,20 @@ def check_skill_names(names: Iterable[str]) -> None:
             raise InvalidRequest(f"The skills `{other}` and `{name}` differ in case alone. Rename one of them.")
 
 
-async def _agent(call: ApiCall[Any, Any]) -> StoredAgent:
-    return await call.runtime.store.agent(call.principal, AgentId(call.id("agent_id", "agent")))
+def _id(call: ApiCall[Any, Any]) -> AgentId:
+    return AgentId(call.id("agent_id", "agent"))
 
 
-async def _saved(call: ApiCall[Any, Any], agent: StoredAgent, skills: Sequence[JsonObject]) -> ASGIApp:
-    if len(skills) > MAX_SKILLS:
-        raise InvalidRequest(f"An agent may have {MAX_SKILLS} skills, and this would be {len(skills)}.")
-    spec = structs.replace(agent.spec, skills=tuple(skills))
-    return json_response(agent_of(await call.runtime.store.change_agent(call.principal, agent.id, spec)))
+async def _changed(call: ApiCall[Any, Any], change: Callable[[Sequence[JsonObject]], Sequence[JsonObject]]) -> ASGIApp:
+    """The agent with other skills. `change` gets those that it has when they are stored."""
+
+    def changed(before: AgentSpec) -> AgentSpec:
+        skills = change(before.skills)
+        if len(skills) > MAX_SKILLS:
+            raise InvalidRequest(f"An agent may have {MAX_SKILLS} skills, and this would be {len(skills)}.")
+        return structs.replace(before, skills=tuple(skills))
+
+    return json_response(agent_of(await call.runtime.store.change_agent(call.principal, _id(call), changed)))
 
 
 async def _read_zip(part: FormFile) -> Skill:

@@ -23,7 +23,7 @@ from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, Res
 from turnkeep.api.http.idempotency import idempotency_key, request_hash
 from turnkeep.api.http.requests import command_of, shared_fields
 from turnkeep.api.http.responses import address_of, events_url, json_response, no_content
-from turnkeep.api.identity.authentication import check_enabled
+from turnkeep.api.identity.authentication import check_enabled, live_key
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
 from turnkeep.clock import system_clock
@@ -35,7 +35,7 @@ from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles, Unauthorized
 from turnkeep.fair_queue import Owner, owner_of
 from turnkeep.files.images import RASTER_TYPES
 from turnkeep.files.signed_urls import Grant
-from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, UserId, WorkspaceId
+from turnkeep.ids import AgentId, ConversationId, FileId, KeyId, TurnId, UserId, WorkspaceId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message, PublicMessage, finish_of
 from turnkeep.model.principals import Principal, UserRef
@@ -190,7 +190,7 @@ async def follow_signed_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 async def _reader_of(store: Store, grant: Grant) -> Principal:
     """For whom the address was made, as they are now. Raises Unauthorized or Forbidden if they may not read now."""
     workspace_id, user_id, key_id = WorkspaceId(grant.facts["ws"]), grant.facts["user"], grant.facts["key"]
-    if key_id and key_id not in {key.id for key in await store.keys(grant.org_id) if key.revoked_at is None}:
+    if key_id and await live_key(store, grant.org_id, KeyId(key_id)) is None:
         raise Unauthorized("The key with which this address was made is revoked.")
     if not user_id:
         return Principal(org_id=grant.org_id, workspace_id=workspace_id, user_id=None, role="service")
@@ -412,7 +412,7 @@ def options_of(call: ApiCall[Any, Any]) -> Options:
         agent_id=None if body.agent_id is None else AgentId(known_id(body.agent_id, "agent")),
         model=body.model,
         if_busy=body.if_busy,
-        drop_queue=body.drop_queue,
+        drop_queue=bool(body.drop_queue),
         background=body.background,
         source=call.identity.source,
         metadata=body.metadata,

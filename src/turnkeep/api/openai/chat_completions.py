@@ -13,7 +13,7 @@ import base64
 import binascii
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Literal, assert_never
 
 import msgspec
@@ -29,7 +29,8 @@ from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, turn_has_
 from turnkeep.clock import system_clock
 from turnkeep.compiler import compile
 from turnkeep.compiler.window import UNLIMITED
-from turnkeep.errors import InvalidRequest, TurnkeepError
+from turnkeep.engine.loop import usage_of_part
+from turnkeep.errors import InvalidRequest, TurnkeepError, WorldError
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId, new_call_id
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
@@ -392,6 +393,7 @@ class _ModelCall:
         self._request = request
         self._asked = asked
         self._has_begun = False
+        self._said_chars = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the reply is complete, the client disconnects, or the turn ends."""
@@ -414,6 +416,8 @@ class _ModelCall:
         finally:
             seconds, usage = time.monotonic() - began, None if reply is None else reply.usage
             self._runtime.observer.model_called(self._asked.model, seconds=seconds, usage=usage)
+            if reply is None and self._said_chars:
+                await self._count_part(completion.call_id)
         return await self._end(completion, send, reply, "".join(said))
 
     async def _read_reply(self, completion: ChatCompletion, send: Send, said: list[str]) -> Reply:
@@ -438,10 +442,20 @@ class _ModelCall:
         raise ProviderFailed("The model's stream ended without an answer.")
 
     async def _send_delta(self, completion: ChatCompletion, send: Send, piece: Delta, said: list[str]) -> None:
+        if not self._said_chars:
+            with suppress(WorldError):  # if the call is cut off, it may not be counted
+                await self._runtime.store.open_call(self._turn.id, self._turn.attempt, call_id=completion.call_id)
+        self._said_chars += len(piece.text)
         if self._request.stream:
             await self._send(completion, send, completion.said(piece.text, piece.kind))
             if piece.kind == "text":
                 said.append(piece.text)
+
+    async def _count_part(self, call_id: CallId) -> None:
+        """Count a call that was stopped, or failed, after some text. The turn waits a moment for this when it ends."""
+        used = usage_of_part(self._asked, self._said_chars)
+        with suppress(WorldError):
+            await self._runtime.store.count_usage(self._turn.id, self._turn.attempt, used, call_id=call_id)
 
     async def _end(self, completion: ChatCompletion, send: Send, reply: Reply, said: str) -> ASGIApp | None:
         """Add the tokens to those of the turn, then send the end of the reply."""

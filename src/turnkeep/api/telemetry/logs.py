@@ -8,8 +8,11 @@ these lines are written many at a time. Lines of errors and of the audit log are
 
 import asyncio
 import logging
+import os
 import re
+import select
 import sys
+import time
 import traceback
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext, suppress
@@ -17,6 +20,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from turnkeep.clock import system_clock
 from turnkeep.config import MASK, LogLevel, masked
 from turnkeep.engine.outbox import AUDIT_LOGGER
 
@@ -26,6 +30,10 @@ FIELDS = "fields"
 GATHER_SECONDS = 0.1
 """How long a line of the level `info` may wait for others."""
 GATHER_CHARS = 65_536
+BACKLOG_BYTES = 16 << 20
+"""How much may wait for a reader of standard error that is slow."""
+CLOSE_SECONDS = 2.0
+"""How long the end of a process waits for that reader."""
 
 _SHAPES = re.compile(
     r"\btk[up]?_[A-Za-z0-9_.~-]{16,}"
@@ -70,21 +78,33 @@ class JsonHandler(logging.StreamHandler[TextIO]):
 
     In an event loop, lines below the level `warning` wait for others. They wait for `GATHER_SECONDS` at most, and never
     behind a line that is written at once, or when the process ends. Only a process that is killed loses them.
+
+    Standard error may be a pipe that does not block, and is full while its reader is slow. What it does not take is
+    kept, and written later or when the process ends. Beyond `BACKLOG_BYTES` lines are dropped, and a line says so.
     """
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._lines: list[str] = []
         self._chars = 0
+        self._backlog = bytearray()
+        """What the stream did not take yet."""
+        self._dropped = 0
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self.format(record)
+            if record.name == AUDIT_LOGGER:
+                self._emit_surely(line)
+                return
+            if len(self._backlog) > BACKLOG_BYTES:
+                self._dropped += 1
+                return
             self._lines.append(line)
             self._chars += len(line)
-            is_urgent = record.levelno >= logging.WARNING or record.name == AUDIT_LOGGER
+            is_urgent = record.levelno >= logging.WARNING
             if is_urgent or self._chars > GATHER_CHARS or not self._is_written_later():
                 self.flush()
         except RecursionError:
@@ -92,14 +112,64 @@ class JsonHandler(logging.StreamHandler[TextIO]):
         except Exception:
             self.handleError(record)
 
+    def _emit_surely(self, line: str) -> None:
+        """Write this line now, behind those that wait. Raises BlockingIOError if the stream does not take all of it."""
+        self.flush()
+        if self._backlog:
+            raise BlockingIOError("Standard error is a full pipe.")
+        self._lines.append(line)
+        self.flush()
+        if self._backlog:  # a part was written, so the rest must follow, even if the line is written once more
+            raise BlockingIOError("Standard error is a full pipe.")
+
     def flush(self) -> None:
-        """Write the lines that wait."""
+        """Write the lines that wait, as far as the stream takes them."""
         with self.lock or nullcontext():
             lines, self._lines, self._chars = self._lines, [], 0
-            if lines:
-                lines.append("")
-                self.stream.write(self.terminator.join(lines))
-            super().flush()
+            text = "".join(line + self.terminator for line in lines)
+            descriptor = _descriptor_of(self.stream)
+            if descriptor is None:
+                if text:
+                    self.stream.write(text)
+                super().flush()
+                return
+            self._backlog += text.encode("utf-8", "replace")
+            self._send(descriptor)
+            if self._backlog:
+                self._is_written_later()
+
+    def _send(self, descriptor: int) -> None:
+        """Write the backlog until it is empty, or the pipe is full."""
+        try:
+            while self._backlog:
+                sent = os.write(descriptor, self._backlog)
+                del self._backlog[:sent]
+                if not self._backlog and self._dropped:
+                    self._backlog += self._note_of_dropped()
+        except BlockingIOError:
+            return
+        except OSError:
+            self._backlog.clear()  # the stream is gone, and with it every later line
+            raise
+
+    def _note_of_dropped(self) -> bytes:
+        dropped, self._dropped = self._dropped, 0
+        text = f"{dropped} lines of the log were dropped: nobody read standard error."
+        line = {"ts": system_clock(), "level": "warning", "logger": __name__, "message": text}
+        return msgspec.json.encode(line) + self.terminator.encode()
+
+    def close(self) -> None:
+        """Write what is left, and wait up to `CLOSE_SECONDS` for a pipe that is full. Python calls it at the end of the
+        process."""
+        until = time.monotonic() + CLOSE_SECONDS
+        with self.lock or nullcontext(), suppress(OSError, ValueError):
+            descriptor = _descriptor_of(self.stream)
+            while descriptor is not None and self._backlog and time.monotonic() < until:
+                writable = select.poll()
+                writable.register(descriptor, select.POLLOUT)
+                writable.poll(1_000 * (until - time.monotonic()))
+                self._send(descriptor)
+        super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # the name is logging's
         if record.name == AUDIT_LOGGER:
@@ -120,6 +190,17 @@ class JsonHandler(logging.StreamHandler[TextIO]):
         self._timer = None
         with suppress(OSError, ValueError):  # the stream is gone, and with it every later line
             self.flush()
+
+
+def _descriptor_of(stream: TextIO) -> int | None:
+    """The file descriptor of the stream, with nothing of it left in Python's buffer; None for a stream without one."""
+    try:
+        descriptor = stream.fileno()
+    except (AttributeError, OSError, ValueError):  # a stream in memory
+        return None
+    with suppress(BlockingIOError):
+        stream.flush()
+    return descriptor
 
 
 def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:

@@ -13,7 +13,7 @@ from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.engine import Observer
 from turnkeep.errors import TurnkeepError
-from turnkeep.ids import TurnId
+from turnkeep.ids import ErasureId, TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep_client.wire.blocks import Usage
@@ -118,6 +118,9 @@ class EngineObserver(Observer):
     def turn_let_go(self, turn_id: TurnId, reason: TurnkeepError) -> None:
         self._metrics.turns_let_go.labels(reason.code).inc()
         _logger.info("turn let go", extra={FIELDS: {"turn_id": turn_id, "code": reason.code, "reason": reason.detail}})
+
+    def erasure_delayed(self, erasure_id: ErasureId, problem: str) -> None:
+        _logger.warning("erasure delayed", extra={FIELDS: {"erasure_id": erasure_id, "reason": problem}})
 
     def model_called(self, model: str, *, seconds: float, usage: Usage | None) -> None:
         provider = model.partition("/")[0]

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import assert_never
 
 import msgspec
@@ -42,6 +43,9 @@ from turnkeep_client.wire.sandbox import (
 TakeLines = Callable[[Sequence[Line]], None]
 """Gets the lines themselves, as they come. Must be quick, and must not raise."""
 
+COUNTING_SECONDS = 2.0
+"""How long the end of a turn waits for model calls that were cut off to be counted. Their worker may have died."""
+COUNTING_TICK_SECONDS = 0.02
 CLOSING_SECONDS = 10.0
 """How long a runner may take to close the stream after its last line. Then the server closes it."""
 SPOKEN_BYTES = 1_000_000
@@ -119,13 +123,23 @@ class RemoteTurn(HeldTurn):
         await settle_failed(self, code, clean_text(ending.message)[:MESSAGE_CHARS])
 
     async def wind_up(self) -> tuple[TurnEvent, ...]:
-        """Expire the turn's tokens first. After that no file and no usage can be added, so what is read here is
-        complete."""
+        """Expire the turn's tokens first, and let calls that were cut off be counted. After that no file and no usage
+        can be added, so what is read here is complete."""
         await self._store.expire_tokens(self.turn.id)
+        await self._count_calls()
         counted = await self._store.running_turn(self.turn.id, self.recorder.held.attempt)
         if counted is not None:
             self.usage = counted.usage
         return await self._announcer.unannounced(look=True)
+
+    async def _count_calls(self) -> None:
+        """Wait until model calls that were cut off with the sandbox are counted. The workers that serve them do so, at
+        the moment in which the sandbox hangs up."""
+        held = self.recorder.held
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COUNTING_SECONDS):
+                while await self._store.has_open_calls(held.turn_id, held.attempt):  # noqa: ASYNC110 - other workers do it
+                    await asyncio.sleep(COUNTING_TICK_SECONDS)
 
     async def _envelope(self, sandboxes: RunnerClient) -> SandboxRequest:
         asked = self.recorder.rows[0]

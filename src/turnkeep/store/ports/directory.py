@@ -1,6 +1,6 @@
 """The verbs of the directory: tenants, members, keys, agents, usage and tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId
@@ -11,7 +11,12 @@ from turnkeep_client.wire.account import GroupBy, MonthlyUsage, UsageRow
 
 
 class DirectoryStore(Protocol):
-    """Tenants and who may act in them."""
+    """Tenants and who may act in them.
+
+    Each `change_…` reads what is stored, gives it to `change`, and stores what that returns; other changes of the same
+    thing wait meanwhile, so none is lost. `change` is quick and may be called again. What it raises is raised here, and
+    nothing is stored.
+    """
 
     async def create_org(self, name: str) -> tuple[Org, Workspace]:
         """A tenant with its default workspace."""
@@ -28,8 +33,10 @@ class DirectoryStore(Protocol):
 
     async def workspaces(self, org_id: OrgId) -> list[Workspace]: ...
 
-    async def change_workspace(self, workspace: Workspace) -> Workspace:
-        """Store name, model and limits of this value."""
+    async def change_workspace(
+        self, org_id: OrgId, workspace_id: WorkspaceId, change: Callable[[Workspace], Workspace]
+    ) -> Workspace:
+        """Change name, model and limits."""
 
     async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
         """Gone with its members, agents and pinned keys. Conflict while it holds conversations (deleted ones too,
@@ -67,14 +74,17 @@ class DirectoryStore(Protocol):
     async def members_by_id(self, org_id: OrgId, user_ids: Sequence[UserId]) -> list[Member]:
         """Those of the ids that are members of any workspace of the org, in no order."""
 
-    async def change_member(self, org_id: OrgId, member: Member) -> Member:
-        """Store name, role, limits and whether the member is disabled. NotFound if there is no such member."""
+    async def change_member(
+        self, org_id: OrgId, workspace_id: WorkspaceId, user_id: UserId, change: Callable[[Member], Member]
+    ) -> Member:
+        """Change name, role, limits and whether the member is disabled. NotFound if there is no such member."""
 
     async def open_turns(self, org_id: OrgId, user_id: UserId) -> list[TurnId]:
         """The turns of this user that run or wait, those that wait first: so none of them starts meanwhile."""
 
     async def add_key(self, key: ApiKey, secret_hash: bytes) -> None:
-        """NotFound unless its workspace, if it is pinned to one, is of its org."""
+        """NotFound unless its workspace, if it is pinned to one, is of its org. Forbidden if the key that makes it (the
+        first of its ancestors) is revoked."""
 
     async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         """The live key with that hash (compared in constant time), or None."""
@@ -82,16 +92,25 @@ class DirectoryStore(Protocol):
     async def keys(self, org_id: OrgId, *, workspace_id: WorkspaceId | None = None) -> list[ApiKey]:
         """All keys of the org; with `workspace_id`, those alone that are pinned to it."""
 
-    async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
-        """NotFound for a key that `keys` with the same arguments would not list."""
+    async def keys_by_id(self, org_id: OrgId, key_ids: Sequence[KeyId]) -> list[ApiKey]:
+        """Those of the ids that are keys of the org, revoked ones included, in no order."""
+
+    async def revoke_key(
+        self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None, keeps_made: bool = False
+    ) -> None:
+        """Revoke the key and all keys that it made, or with `keeps_made` the key alone. NotFound for a key that `keys`
+        with the same arguments would not list."""
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent: ...
 
     async def agent(self, principal: Principal, agent_id: AgentId) -> Agent: ...
 
-    async def agents(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]: ...
+    async def agents(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
+        """The agents of the workspace that the principal's scopes reach, newest first."""
 
-    async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent: ...
+    async def change_agent(
+        self, principal: Principal, agent_id: AgentId, change: Callable[[AgentSpec], AgentSpec]
+    ) -> Agent: ...
 
     async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None: ...
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from turnkeep.ids import ConversationId, ErasureId, FileId, TurnId, UserId
+from turnkeep.ids import ConversationId, ErasureId, FileId, UserId
 from turnkeep.model.principals import Principal
-from turnkeep.store.commands import ErasureJob
+from turnkeep.store.commands import ErasureJob, HiddenTurns
 
 
 class ErasureStore(Protocol):
@@ -31,13 +31,13 @@ class ErasureStore(Protocol):
     async def take_erasures(self, *, lease_seconds: float, limit: int = 10) -> list[ErasureJob]:
         """Lease jobs that no worker goes on with."""
 
-    async def postpone_erasure(self, erasure_id: ErasureId, *, seconds: float) -> None:
-        """Let any worker continue it after this time."""
+    async def postpone_erasure(self, erasure_id: ErasureId, *, seconds: float, problem: str | None = None) -> None:
+        """Let any worker continue it after this time. With a problem, another try has failed."""
 
     async def conversations_to_erase(self, job: ErasureJob, *, limit: int = 1_000) -> list[ConversationId]: ...
 
-    async def hide_conversations(self, conversation_ids: Sequence[ConversationId]) -> list[TurnId]:
-        """Delete them softly, and end turns that wait. Returns the turns that run: they are asked to stop."""
+    async def hide_conversations(self, conversation_ids: Sequence[ConversationId]) -> HiddenTurns:
+        """Delete them softly, end turns that wait, and ask those that run to stop."""
 
     async def files_to_erase(
         self, job: ErasureJob, conversation_ids: Sequence[ConversationId] = (), *, limit: int = 100
@@ -45,15 +45,15 @@ class ErasureStore(Protocol):
         """Files of these conversations and of the user, with their storage keys."""
 
     async def erase_files(self, job: ErasureJob, file_ids: Sequence[FileId]) -> None:
-        """Erase these rows. The caller has erased the bytes."""
+        """Erase these rows, and the texts of which they were the last files. The caller has erased the bytes."""
 
     async def erase_conversations(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> list[str]:
         """Erase them with everything in them, but for those in which a turn still runs. Returns the storage keys of
         files that went with them."""
 
     async def erase_knowledge(self, job: ErasureJob) -> None:
-        """Erase the user's pages, and the rows that the user added to tables of others. The user's tables are deleted;
-        `purge_knowledge` erases them, and texts whose last file is gone."""
+        """Erase the user's pages and tables, the rows that the user added to tables of others, and texts of the org
+        whose last file is gone. In steps of limited size. Nothing for the erasure of one conversation."""
 
     async def close_erasure(self, job: ErasureJob) -> bool:
         """Whether nothing is left. Then the user is gone, and what they used is counted for an anonymous id."""
@@ -64,6 +64,7 @@ class ErasureStore(Protocol):
     async def scrub(self, *, most_bytes: int | None = None) -> bool:
         """Let no free page, index or log of the database hold what was erased. Writes wait meanwhile.
 
-        False, with nothing done, if the database is larger than `most_bytes`. PostgreSQL does this by itself, in its
-        own time (`docs/howto/erase-a-user.md`).
+        False, with nothing done, if the database is larger than `most_bytes`. Raises StorageFull, with nothing done, if
+        there is too little room on the disk. PostgreSQL does this by itself, in its own time
+        (`docs/howto/erase-a-user.md`).
         """

@@ -145,6 +145,11 @@ class TurnStore(Protocol):
         is counted once, however often it is reported.
         """
 
+    async def open_call(self, turn_id: TurnId, attempt: int, *, call_id: CallId) -> None:
+        """Such a call has begun to answer. It is open until it is counted."""
+
+    async def has_open_calls(self, turn_id: TurnId, attempt: int) -> bool: ...
+
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         """Events later than `after`, in order. Those of an appended or imported turn are made from its rows."""
 

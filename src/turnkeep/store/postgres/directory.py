@@ -50,6 +50,7 @@ from turnkeep.store.rules.directory import (
     no_user,
     no_workspace,
     oldest,
+    reached_agents,
     usage_query,
     usage_row,
     usage_scope,
@@ -119,11 +120,20 @@ class PostgresDirectory:
         check_id(org_id, "org")
         return [to_workspace(row) for row in await self._database.read("workspaces", org_id)]
 
-    async def change_workspace(self, workspace: Workspace) -> Workspace:
-        rows = await self._database.write("change_workspace", *workspace_record(workspace).values())
-        if not rows:
-            raise no_workspace()
-        return to_workspace(rows[0])
+    async def change_workspace(
+        self, org_id: OrgId, workspace_id: WorkspaceId, change: Callable[[Workspace], Workspace]
+    ) -> Workspace:
+        check_workspace(org_id, workspace_id)
+
+        async def work(statements: Statements) -> Workspace:
+            before = await statements.fetch("workspace_to_change", org_id, workspace_id)
+            if not before:
+                raise no_workspace()
+            record = workspace_record(change(to_workspace(before[0])))
+            [row] = await statements.fetch("change_workspace", *record.values())
+            return to_workspace(row)
+
+        return await self._database.transact(work)
 
     async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
         check_workspace(org_id, workspace_id)
@@ -186,11 +196,21 @@ class PostgresDirectory:
         ids = [check_id(user, "user") for user in user_ids]
         return [to_member(row) for row in await self._database.read("members_by_id", check_id(org_id, "org"), ids)]
 
-    async def change_member(self, org_id: OrgId, member: Member) -> Member:
-        rows = await self._database.write("change_member", *member_record(org_id, member).values())
-        if not rows:
-            raise no_user()
-        return to_member(rows[0])
+    async def change_member(
+        self, org_id: OrgId, workspace_id: WorkspaceId, user_id: UserId, change: Callable[[Member], Member]
+    ) -> Member:
+        check_workspace(org_id, workspace_id)
+        check_id(user_id, "user")
+
+        async def work(statements: Statements) -> Member:
+            before = await statements.fetch("member_to_change", org_id, workspace_id, user_id)
+            if not before:
+                raise no_user()
+            record = member_record(org_id, change(to_member(before[0])))
+            [row] = await statements.fetch("change_member", *record.values())
+            return to_member(row)
+
+        return await self._database.transact(work)
 
     async def open_turns(self, org_id: OrgId, user_id: UserId) -> list[TurnId]:
         rows = await self._database.read("open_turns", check_id(org_id, "org"), check_id(user_id, "user"))
@@ -200,9 +220,9 @@ class PostgresDirectory:
         record = key_record(key, secret_hash)
         if await self._database.write("insert_key", *record.values()):
             return
-        which = (key.id, key.org_id, key.workspace_id, secret_hash)
-        [(has_org, has_workspace, is_same)] = await self._database.read("facts_for_key", *which)
-        check_key_is_new(has_org=has_org, has_workspace=has_workspace, is_same=is_same)
+        which = (key.id, key.org_id, key.workspace_id, secret_hash, record["maker"])
+        [(has_org, has_workspace, has_maker, is_same)] = await self._database.read("facts_for_key", *which)
+        check_key_is_new(has_org=has_org, has_workspace=has_workspace, has_maker=has_maker or is_same, is_same=is_same)
 
     async def key_by_hash(self, secret_hash: bytes) -> ApiKey | None:
         rows = await self._database.read("key_by_hash", secret_hash)
@@ -215,11 +235,23 @@ class PostgresDirectory:
         check_workspace(org_id, workspace_id)
         return [to_key(row) for row in await self._database.read("keys", org_id, workspace_id)]
 
-    async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
+    async def keys_by_id(self, org_id: OrgId, key_ids: Sequence[KeyId]) -> list[ApiKey]:
+        ids = [check_id(key, "key") for key in key_ids]
+        return [to_key(row) for row in await self._database.read("keys_by_id", check_id(org_id, "org"), ids)]
+
+    async def revoke_key(
+        self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None, keeps_made: bool = False
+    ) -> None:
         check_workspace(org_id, workspace_id)
         check_id(key_id, "key")
-        if not await self._database.write("revoke_key", org_id, key_id, workspace_id):
-            raise no_key()
+
+        async def work(statements: Statements) -> None:
+            if not await statements.fetch("revoke_key", org_id, key_id, workspace_id):
+                raise no_key()
+            if not keeps_made:
+                await statements.fetch("revoke_made_keys", org_id, key_id)
+
+        await self._database.transact(work)
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
         rows = await self._database.write(
@@ -239,21 +271,30 @@ class PostgresDirectory:
     async def agents(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
         check_limit(limit)
         before = AFTER_EVERY_AGENT if cursor is None else decode_cursor(cursor, "agents", tuple[str])[0]
-        rows = await self._database.read_as(principal, "my_agents", before, limit + 1)
+        reached = reached_agents(principal)
+        if reached is None:
+            rows = await self._database.read_as(principal, "my_agents", before, limit + 1)
+        else:
+            rows = await self._database.read_as(principal, "my_reached_agents", before, limit + 1, reached)
         return page_of(
             [to_agent(row) for row in rows],
             limit=rows_that_fit(rows, limit),
             cursor_of=lambda agent: encode_cursor("agents", agent.id),
         )
 
-    async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
-        check_id(agent_id, "agent")
-        rows = await self._database.write(
-            "change_agent", principal.org_id, principal.workspace_id, agent_id, _spec(spec)
-        )
-        if not rows:
-            raise no_agent()
-        return to_agent(rows[0])
+    async def change_agent(
+        self, principal: Principal, agent_id: AgentId, change: Callable[[AgentSpec], AgentSpec]
+    ) -> Agent:
+        which = (principal.org_id, principal.workspace_id, check_id(agent_id, "agent"))
+
+        async def work(statements: Statements) -> Agent:
+            before = await statements.fetch("agent_to_change", *which)
+            if not before:
+                raise no_agent()
+            [row] = await statements.fetch("change_agent", *which, _spec(change(to_agent(before[0]).spec)))
+            return to_agent(row)
+
+        return await self._database.transact(work)
 
     async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None:
         check_id(agent_id, "agent")

@@ -12,6 +12,7 @@ from turnkeep.store.commands import Adopted, DueWork, Renewal
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import event_values, json_text, to_turn
+from turnkeep.store.rules.claims import ScopeLimits, why_over_limit
 from turnkeep.store.rules.turns import (
     CANCELLED,
     CANCELLED_EVENT,
@@ -25,6 +26,7 @@ from turnkeep.store.rules.turns import (
 )
 
 _promotion_facts = msgspec.json.Decoder(PromotionFacts).decode
+_scope_limits = msgspec.json.Decoder(tuple[ScopeLimits, ...]).decode
 
 
 class PostgresLeases:
@@ -81,7 +83,7 @@ class PostgresLeases:
             document = json_text([_adoption(each, decided[each]) for each in decided])
             adopted = await statements.fetch("adopt_turns", document, worker, now + int(lease_seconds * 1000))
             turns = {row["id"]: to_turn(row) for row in adopted}
-            return [_adopted(turns[turn.id], decided[turn.id]) for turn in expired]
+            return [await _adopted(statements, turns[turn.id], decided[turn.id], turn.org_id, now) for turn in expired]
 
         return await self._database.transact(work)
 
@@ -188,6 +190,11 @@ def _adoption(turn_id: TurnId, decided: Adoption) -> dict[str, object]:
     }
 
 
-def _adopted(turn: Turn, decided: Adoption) -> Adopted:
+async def _adopted(statements: Statements, turn: Turn, decided: Adoption, org_id: str, now: int) -> Adopted:
     held = Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=turn.attempt)
-    return Adopted(turn=turn, held=held, is_first_start=decided.is_first_start)
+    over_limit = None
+    if decided.is_first_start:
+        keys = list(turn.snapshot.counted_keys)
+        [row] = await statements.fetch("limits_of", org_id, turn.workspace_id, turn.user_id, keys)
+        over_limit = why_over_limit(_scope_limits(row["limits"]), now)
+    return Adopted(turn=turn, held=held, is_first_start=decided.is_first_start, over_limit=over_limit)

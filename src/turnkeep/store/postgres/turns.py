@@ -268,6 +268,13 @@ class PostgresTurns:
         )
         return bool(rows)
 
+    async def open_call(self, turn_id: TurnId, attempt: int, *, call_id: CallId) -> None:
+        await self._database.write("open_call", check_id(turn_id, "turn"), attempt, call_mark(turn_id, call_id))
+
+    async def has_open_calls(self, turn_id: TurnId, attempt: int) -> bool:
+        [(is_open,)] = await self._database.read("has_open_calls", check_id(turn_id, "turn"), attempt)
+        return bool(is_open)
+
     async def turn(self, principal: Principal, turn_id: TurnId) -> Turn:
         check_id(turn_id, "turn")
         rows = await self._database.read_as(principal, "my_turn", turn_id)

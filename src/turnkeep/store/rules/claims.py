@@ -3,10 +3,15 @@
 `decide` looks at the facts of a claim in this order: idempotency, conversation, attachments, busy. The quota comes
 last: the database counts the message while it writes, and `check_limits` compares before the commit. Limits that are
 not set are not among the facts, and cost nothing.
+
+What a turn consumes is known when it ends. Until then it counts with an expected amount, so that turns at the same time
+cannot all start on the last token. `turns_left` says how many turns fit into what is left of a limit, and the claim is
+held to that number as it is to a limit of parallel turns.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -29,7 +34,7 @@ from turnkeep.model.files import FileStatus
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnStatus
-from turnkeep.store.commands import Claim, Claimed
+from turnkeep.store.commands import EXPECTED_TOKENS, Claim, Claimed
 from turnkeep.store.rules.conversations import insertion, new_conversation, no_conversation
 from turnkeep.store.rules.directory import no_agent, no_workspace
 from turnkeep.store.rules.files import candidates, name_key, no_file
@@ -66,12 +71,15 @@ Scope = Literal["workspace", "user", "key"]
 PARALLEL_RETRY_SECONDS = 2
 """When a client that has too many turns at the same time may try again."""
 
+MOST_TURNS = 100_000
+"""If more turns than this fit into what is left of a limit, they are not counted: so many never run at once."""
+
 _NAMES: dict[Scope, str] = {"workspace": "This workspace", "user": "This user", "key": "This API key"}
 
 
 class ScopeLimits(Struct, frozen=True, kw_only=True):
-    """The limits of one scope that apply to a claim, and what it has used of tokens and money this month. None: no
-    limit."""
+    """The limits of one scope that apply to a claim, and what it has used this month if tokens or money have a limit.
+    None: no limit."""
 
     scope: Scope
     scope_id: str
@@ -81,15 +89,39 @@ class ScopeLimits(Struct, frozen=True, kw_only=True):
     turns: int | None = None
     used_tokens: int | None = None
     used_cost: float | None = None
+    used_messages: int | None = None
+
+    @property
+    def spendings(self) -> Iterator["Spending"]:
+        """What is spent of each limit of tokens or cost."""
+        messages = self.used_messages or 0
+        if self.tokens is not None:
+            yield Spending("tokens", "monthly_token_limit", self.tokens, self.used_tokens or 0, messages)
+        if self.cost is not None:
+            yield Spending("cost", "monthly_cost_limit", self.cost, self.used_cost or 0.0, messages)
+
+
+class Spending(Struct, frozen=True):
+    """A limit of tokens or cost, what was used of it this month, and in how many messages."""
+
+    noun: Literal["tokens", "cost"]
+    field: str
+    limit: float
+    used: float
+    messages: int
 
 
 class MessageCounter(Struct, frozen=True, kw_only=True):
-    """Something that a message is counted for, and its limits: of messages in a month, and of parallel turns."""
+    """Something that a message is counted for, and its limits: of messages in a month, and of turns that run or wait.
+
+    `spending` is the limit that allows no more turns than `turns`; None if that is the limit of parallel turns.
+    """
 
     scope: Scope
     scope_id: str
     limit: int | None = None
     turns: int | None = None
+    spending: Spending | None = None
 
 
 class Counted(Struct, frozen=True, kw_only=True):
@@ -228,7 +260,7 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
         turn=turn,
         entry=entry,
         position=position,
-        counters=counters_of(claim.principal, facts.limits),
+        counters=counters_of(claim.principal, facts.limits, expected_cost=claim.expected_cost),
         question=Message(
             id=ids.message_id,
             turn_id=turn.id,
@@ -388,21 +420,40 @@ def counted_scopes(
     return counted
 
 
-def counters_of(principal: Principal, limits: Sequence[ScopeLimits]) -> tuple[MessageCounter, ...]:
+def counters_of(
+    principal: Principal, limits: Sequence[ScopeLimits], *, expected_cost: float = 0.0
+) -> tuple[MessageCounter, ...]:
     """The counters of a message of this principal, in the order in which they are locked."""
     scopes = counted_scopes(principal.workspace_id, principal.user_id, principal.counted_keys)
     if not limits:
         return tuple([MessageCounter(scope=scope, scope_id=scope_id) for scope, scope_id in scopes])
     known = {each.scope_id: each for each in limits}
-    return tuple(
-        MessageCounter(
-            scope=scope,
-            scope_id=scope_id,
-            limit=known[scope_id].messages if scope_id in known else None,
-            turns=known[scope_id].turns if scope_id in known else None,
-        )
-        for scope, scope_id in scopes
-    )
+    return tuple(_counter(scope, scope_id, known.get(scope_id), expected_cost) for scope, scope_id in scopes)
+
+
+def _counter(scope: Scope, scope_id: str, limits: ScopeLimits | None, expected_cost: float) -> MessageCounter:
+    if limits is None:
+        return MessageCounter(scope=scope, scope_id=scope_id)
+    turns, spending = limits.turns, None
+    for each in limits.spendings:
+        left = turns_left(each, expected_cost)
+        if left is not None and (turns is None or left < turns):
+            turns, spending = left, each
+    return MessageCounter(scope=scope, scope_id=scope_id, limit=limits.messages, turns=turns, spending=spending)
+
+
+def turns_left(spending: Spending, expected_cost: float = 0.0) -> int | None:
+    """How many turns may run or wait at the same time on what is left of the limit: one, and as many more as fit.
+
+    A turn is expected to consume as much as a message of this month has on average, and `EXPECTED_TOKENS` or
+    `expected_cost` at least. None: so many that they need not be counted, or nothing is known of their cost.
+    """
+    least = EXPECTED_TOKENS if spending.noun == "tokens" else expected_cost
+    expected = max(least, spending.used / max(spending.messages, 1))
+    left = spending.limit - spending.used
+    if expected <= 0 or left / expected > MOST_TURNS:
+        return None
+    return max(1, math.ceil(left / expected))
 
 
 def check_limits(counters: Sequence[MessageCounter], counted: Counted, now: int) -> None:
@@ -423,29 +474,45 @@ def check_limits(counters: Sequence[MessageCounter], counted: Counted, now: int)
     for each in reversed(counters):
         turns = counted.turns.get(each.scope_id, 0)
         if each.turns is not None and turns > each.turns:
-            raise RateLimited(
-                f"{_NAMES[each.scope]} may have {each.turns} turns at the same time, those in queues included. "
-                "Wait for one to end, stop one, or raise the limit.",
-                retry_after_seconds=PARALLEL_RETRY_SECONDS,
-                limit=_reached(each.scope, "parallel_turn_limit", each.turns, turns - 1, None),
-            )
+            raise _too_many_turns(each, each.turns, others=turns - 1, now=now)
+
+
+def _too_many_turns(counter: MessageCounter, most: int, *, others: int, now: int) -> RateLimited:
+    name, spending = _NAMES[counter.scope], counter.spending
+    if spending is None:
+        return RateLimited(
+            f"{name} may have {most} turns at the same time, those in queues included. "
+            "Wait for one to end, stop one, or raise the limit.",
+            retry_after_seconds=PARALLEL_RETRY_SECONDS,
+            limit=_reached(counter.scope, "parallel_turn_limit", most, others, None),
+        )
+    return RateLimited(
+        f"{name} has turns that run or wait, and they may use up what is left of the limit of {spending.noun} "
+        f"({spending.limit:g}) of this month. Wait for one to end, stop one, or raise the limit.",
+        retry_after_seconds=PARALLEL_RETRY_SECONDS,
+        limit=_reached(counter.scope, spending.field, spending.limit, spending.used, now),
+    )
 
 
 def check_spent(limits: Sequence[ScopeLimits], now: int) -> None:
-    """Raise QuotaExceeded if a scope has no tokens or no money left. What a turn consumes is known only when it ends,
-    so turns at the same time may together go over the limit."""
-    for each in limits:
-        spent = (
-            ("tokens", "monthly_token_limit", each.tokens, each.used_tokens or 0),
-            ("cost", "monthly_cost_limit", each.cost, each.used_cost or 0.0),
-        )
-        for name, field, limit, used in spent:
-            if limit is not None and used >= limit:
+    """Raise QuotaExceeded if a scope has no tokens or no money left."""
+    for scope in limits:
+        for each in scope.spendings:
+            if each.used >= each.limit:
                 raise QuotaExceeded(
-                    f"{_NAMES[each.scope]} has used up the limit of {name} ({limit:g}) of this month. "
+                    f"{_NAMES[scope.scope]} has used up the limit of {each.noun} ({each.limit:g}) of this month. "
                     "Raise the limit, or wait for the next month.",
-                    limit=_reached(each.scope, field, limit, used, now),
+                    limit=_reached(scope.scope, each.field, each.limit, each.used, now),
                 )
+
+
+def why_over_limit(limits: Sequence[ScopeLimits], now: int) -> str | None:
+    """Why a turn that comes out of the queue must not run; None if it may."""
+    try:
+        check_spent(limits, now)
+    except QuotaExceeded as refusal:
+        return refusal.detail
+    return None
 
 
 def _reached(scope: Scope, name: str, value: float, used: float, now: int | None) -> ReachedLimit:
@@ -460,7 +527,7 @@ def user_gone() -> Forbidden:
 
 
 def call_mark(turn_id: TurnId, call_id: CallId) -> bytes:
-    """Marks a model call whose tokens were counted. It is stored as a one-time token that no secret can spend."""
+    """Marks a model call whose tokens are counted. It is stored as a one-time token that no secret can spend."""
     return hashlib.sha256(f"model call\0{turn_id}\0{call_id}".encode()).digest()
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnkeep.errors import Conflict, InvalidRequest, NotFound
+from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from turnkeep.ids import AgentId, OrgId, UserId, WorkspaceId, check_id
 from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store.checks import NAME_CHARS, check_hash, check_json, check_limit, check_text
@@ -27,6 +27,12 @@ _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 def oldest(orgs: Sequence[Org]) -> Org:
     """The org that was made first."""
     return min(orgs, key=lambda org: (org.created_at, org.id))
+
+
+def reached_agents(principal: Principal) -> list[AgentId] | None:
+    """The agents that the scopes name; None for all."""
+    scopes = principal.scopes
+    return None if scopes is None or isinstance(scopes.agents, str) else [AgentId(each) for each in scopes.agents]
 
 
 def check_name(value: str) -> str:
@@ -162,16 +168,19 @@ def key_record(key: ApiKey, secret_hash: bytes) -> dict[str, Any]:
         "workspace": key.workspace_id,
         "scopes": None if scopes is None else json_text(scopes),
         "ancestors": json_or_null(key.ancestors),
+        "maker": key.ancestors[0] if key.ancestors else None,
         **limit_record({name: getattr(key, name) for name in LIMITS}),
     }
 
 
-def check_key_is_new(*, has_org: bool, has_workspace: bool, is_same: bool) -> None:
+def check_key_is_new(*, has_org: bool, has_workspace: bool, has_maker: bool, is_same: bool) -> None:
     """Why a key could not be added. Nothing is raised if this very key is there: the answer was lost."""
     if not has_org:
         raise no_org()
     if not has_workspace:
         raise no_workspace()
+    if not has_maker:
+        raise Forbidden("The key that makes this one was revoked.")
     if not is_same:
         raise Conflict("This key exists already.")
 

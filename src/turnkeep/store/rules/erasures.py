@@ -1,6 +1,6 @@
 """Rules of erasures: what a job is made with, and what it counts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -15,6 +15,10 @@ LEASE_MS = 15_000
 KEPT_MS = 30 * 86_400_000
 """A job that has ended can be looked up for this long."""
 ROWS_AT_ONCE = 1_000
+TURNS_AT_ONCE = 2_000
+PAGES_AT_ONCE = 50
+TEXTS_AT_ONCE = 50
+"""What one step erases at most, so that no statement takes long and other writes are not held up."""
 
 
 def erased_thing(
@@ -29,6 +33,21 @@ def erased_thing(
         "user": None if user_id is None else check_id(user_id, "user"),
         "conversation": None if conversation_id is None else check_id(conversation_id, "conv"),
     }
+
+
+def in_steps(sizes: Sequence[tuple[ConversationId, int]]) -> Iterator[list[ConversationId]]:
+    """The conversations in groups that are erased together. `sizes` has the turns of each. A group has few turns, or is
+    one conversation."""
+    group: list[ConversationId] = []
+    turns = 0
+    for conversation_id, size in sizes:
+        if group and turns + size > TURNS_AT_ONCE:
+            yield group
+            group, turns = [], 0
+        group.append(conversation_id)
+        turns += size
+    if group:
+        yield group
 
 
 def counted(counts: ErasedCounts, **more: int) -> ErasedCounts:

@@ -1,7 +1,7 @@
 """The directory on SQLite: orgs, workspaces, members, keys, agents, usage and one-time tokens."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from turnkeep.clock import month_of
@@ -46,6 +46,7 @@ from turnkeep.store.rules.directory import (
     no_user,
     no_workspace,
     oldest,
+    reached_agents,
     usage_query,
     usage_row,
     usage_scope,
@@ -84,8 +85,11 @@ class SqliteDirectory(StoreThreads):
             lambda session: [to_workspace(row) for row in session.rows("workspaces", {"org": org_id})]
         )
 
-    async def change_workspace(self, workspace: Workspace) -> Workspace:
-        return await self._write(_change_workspace, workspace_record(workspace))
+    async def change_workspace(
+        self, org_id: OrgId, workspace_id: WorkspaceId, change: Callable[[Workspace], Workspace]
+    ) -> Workspace:
+        check_workspace(org_id, workspace_id)
+        return await self._write(_change_workspace, org_id, workspace_id, change)
 
     async def delete_workspace(self, org_id: OrgId, workspace_id: WorkspaceId) -> None:
         await self._write(_delete_workspace, check_id(org_id, "org"), check_id(workspace_id, "ws"))
@@ -133,8 +137,12 @@ class SqliteDirectory(StoreThreads):
         which = {"org": check_id(org_id, "org"), "users": json_text([check_id(user, "user") for user in user_ids])}
         return await self._read(lambda session: [to_member(row) for row in session.rows("members_by_id", which)])
 
-    async def change_member(self, org_id: OrgId, member: Member) -> Member:
-        return await self._write(_change_member, member_record(org_id, member))
+    async def change_member(
+        self, org_id: OrgId, workspace_id: WorkspaceId, user_id: UserId, change: Callable[[Member], Member]
+    ) -> Member:
+        check_workspace(org_id, workspace_id)
+        which = {"org": org_id, "workspace": workspace_id, "user": check_id(user_id, "user")}
+        return await self._write(_change_member, which, change)
 
     async def open_turns(self, org_id: OrgId, user_id: UserId) -> list[TurnId]:
         which = {"org": check_id(org_id, "org"), "user": check_id(user_id, "user")}
@@ -151,10 +159,17 @@ class SqliteDirectory(StoreThreads):
         which = {"org": org_id, "workspace": workspace_id}
         return await self._read(lambda session: [to_key(row) for row in session.rows("keys", which)])
 
-    async def revoke_key(self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None) -> None:
+    async def keys_by_id(self, org_id: OrgId, key_ids: Sequence[KeyId]) -> list[ApiKey]:
+        which = {"org": check_id(org_id, "org"), "keys": json_text([check_id(key, "key") for key in key_ids])}
+        return await self._read(lambda session: [to_key(row) for row in session.rows("keys_by_id", which)])
+
+    async def revoke_key(
+        self, org_id: OrgId, key_id: KeyId, *, workspace_id: WorkspaceId | None = None, keeps_made: bool = False
+    ) -> None:
         check_workspace(org_id, workspace_id)
         check_id(key_id, "key")
-        await self._write(_revoke_key, org_id, key_id, workspace_id)
+        which = {"org": org_id, "key": key_id, "workspace": workspace_id}
+        await self._write(_revoke_key, which, keeps_made)
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
         return await self._write(_create_agent, principal, checks.check_agent(spec))
@@ -164,11 +179,14 @@ class SqliteDirectory(StoreThreads):
 
     async def agents(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[Agent]:
         checks.check_limit(limit)
-        return await self._see(principal, _my_agents, limit, cursor)
+        reached = reached_agents(principal)
+        return await self._see(principal, _my_agents, limit, cursor, None if reached is None else json_text(reached))
 
-    async def change_agent(self, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
+    async def change_agent(
+        self, principal: Principal, agent_id: AgentId, change: Callable[[AgentSpec], AgentSpec]
+    ) -> Agent:
         check_id(agent_id, "agent")
-        return await self._write(_change_agent, principal, agent_id, checks.check_agent(spec))
+        return await self._write(_change_agent, principal, agent_id, change)
 
     async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None:
         await self._write(_delete_agent, principal, check_id(agent_id, "agent"))
@@ -247,10 +265,11 @@ def workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId | None)
     return to_workspace(row)
 
 
-def _change_workspace(session: Session, record: dict[str, Any]) -> Workspace:
-    row = session.row("change_workspace", record)
-    if row is None:
-        raise no_workspace()
+def _change_workspace(
+    session: Session, org_id: OrgId, workspace_id: WorkspaceId, change: Callable[[Workspace], Workspace]
+) -> Workspace:
+    changed = change(workspace(session, org_id, workspace_id))
+    [row] = session.rows("change_workspace", workspace_record(changed))
     return to_workspace(row)
 
 
@@ -276,20 +295,22 @@ def _member(session: Session, which: dict[str, str]) -> Member:
     return to_member(row)
 
 
-def _change_member(session: Session, record: dict[str, Any]) -> Member:
-    row = session.row("change_member", record)
-    if row is None:
+def _change_member(session: Session, which: dict[str, Any], change: Callable[[Member], Member]) -> Member:
+    before = session.row("member_to_change", which)
+    if before is None:
         raise no_user()
+    [row] = session.rows("change_member", member_record(which["org"], change(to_member(before))))
     return to_member(row)
 
 
 def _add_key(session: Session, record: dict[str, Any]) -> None:
     has_org = session.row("org_exists", record) is not None
     has_workspace = record["workspace"] is None or session.row("workspace", record) is not None
-    is_same = has_org and has_workspace and bool(session.run("insert_key", record))
+    has_maker = record["maker"] is None or session.row("key_is_live", record) is not None
+    is_same = has_org and has_workspace and has_maker and bool(session.run("insert_key", record))
     if not is_same:
         is_same = session.row("same_key", record) is not None
-    check_key_is_new(has_org=has_org, has_workspace=has_workspace, is_same=is_same)
+    check_key_is_new(has_org=has_org, has_workspace=has_workspace, has_maker=has_maker or is_same, is_same=is_same)
 
 
 def _key_by_hash(session: Session, secret_hash: bytes) -> ApiKey | None:
@@ -300,10 +321,11 @@ def _key_by_hash(session: Session, secret_hash: bytes) -> ApiKey | None:
     return to_key(key) if hmac.compare_digest(stored_hash, secret_hash) else None
 
 
-def _revoke_key(session: Session, org_id: OrgId, key_id: KeyId, workspace_id: WorkspaceId | None) -> None:
-    which = {"org": org_id, "key": key_id, "workspace": workspace_id}
+def _revoke_key(session: Session, which: dict[str, Any], keeps_made: bool) -> None:
     if not session.run("revoke_key", which | {"now": session.now}):
         raise no_key()
+    if not keeps_made:
+        session.run("revoke_made_keys", which | {"now": session.now})
 
 
 def _create_agent(session: Session, principal: Principal, spec: AgentSpec) -> Agent:
@@ -319,9 +341,9 @@ def _my_agent(session: Session, agent_id: AgentId) -> Agent:
     return to_agent(row)
 
 
-def _my_agents(session: Session, limit: int, cursor: str | None) -> Page[Agent]:
+def _my_agents(session: Session, limit: int, cursor: str | None, reached: str | None) -> Page[Agent]:
     before = None if cursor is None else decode_cursor(cursor, "agents", tuple[str])[0]
-    found = session.rows("my_agents_page", {"before": before, "limit": limit + 1})
+    found = session.rows("my_agents_page", {"before": before, "limit": limit + 1, "reached": reached})
     return page_of(
         [to_agent(row) for row in found],
         limit=rows_that_fit(found, limit),
@@ -329,11 +351,15 @@ def _my_agents(session: Session, limit: int, cursor: str | None) -> Page[Agent]:
     )
 
 
-def _change_agent(session: Session, principal: Principal, agent_id: AgentId, spec: AgentSpec) -> Agent:
-    values = in_workspace(principal) | {"agent": agent_id, "spec": json_text(spec), "now": session.now}
-    row = session.row("change_agent", values)
-    if row is None:
+def _change_agent(
+    session: Session, principal: Principal, agent_id: AgentId, change: Callable[[AgentSpec], AgentSpec]
+) -> Agent:
+    which = in_workspace(principal) | {"agent": agent_id}
+    before = session.row("agent_to_change", which)
+    if before is None:
         raise no_agent()
+    spec = checks.check_agent(change(to_agent(before).spec))
+    [row] = session.rows("change_agent", which | {"spec": json_text(spec), "now": session.now})
     return to_agent(row)
 
 

@@ -1,32 +1,41 @@
 """Erasures on SQLite: jobs and their steps, and the scrubbing of the file."""
 
 import math
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 
+from turnkeep.errors import StorageFull
 from turnkeep.ids import ConversationId, ErasureId, FileId, TurnId, UserId, check_id, new_erasure_id, new_user_id
 from turnkeep.model.principals import Principal
-from turnkeep.store.commands import ErasureJob
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import ErasureJob, HiddenTurns
 from turnkeep.store.rows import json_text, to_counts, to_erasure
 from turnkeep.store.rules.conversations import no_conversation
 from turnkeep.store.rules.directory import no_user
 from turnkeep.store.rules.erasures import (
     KEPT_MS,
     LEASE_MS,
+    PAGES_AT_ONCE,
     ROWS_AT_ONCE,
+    TEXTS_AT_ONCE,
     counted,
     erased_thing,
+    in_steps,
     no_erasure,
     size_counts,
 )
+from turnkeep.store.rules.turns import CANCELLED_EVENT
 from turnkeep.store.sqlite.conversations import PURGED
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import BUSY_SECONDS, Session, owner_of
-from turnkeep.store.sqlite.knowledge import BITS, drop_passages
+from turnkeep.store.sqlite.knowledge import BITS, LAST, drop_passages, erase_places, erase_table, place_of
 from turnkeep.store.sqlite.leases import cancel_all_waiting
 from turnkeep_client.wire.account import ErasedCounts
+from turnkeep_client.wire.events import Recorded
 
 INDEXES = ("search_tokens", "passage_tokens", "row_tokens")
 
@@ -58,14 +67,15 @@ class SqliteErasures(StoreThreads):
     async def take_erasures(self, *, lease_seconds: float, limit: int = 10) -> list[ErasureJob]:
         return await self._write(_take, int(lease_seconds * 1000), limit)
 
-    async def postpone_erasure(self, erasure_id: ErasureId, *, seconds: float) -> None:
-        await self._write(_postpone, erasure_id, int(seconds * 1000))
+    async def postpone_erasure(self, erasure_id: ErasureId, *, seconds: float, problem: str | None = None) -> None:
+        await self._write(_postpone, erasure_id, int(seconds * 1000), problem)
 
     async def conversations_to_erase(self, job: ErasureJob, *, limit: int = 1_000) -> list[ConversationId]:
+        name = "conversation_to_erase" if job.user_id is None else "conversations_to_erase"
         which = _of(job) | {"limit": limit}
-        return [row[0] for row in await self._read(lambda session: session.rows("conversations_to_erase", which))]
+        return [row[0] for row in await self._read(lambda session: session.rows(name, which))]
 
-    async def hide_conversations(self, conversation_ids: Sequence[ConversationId]) -> list[TurnId]:
+    async def hide_conversations(self, conversation_ids: Sequence[ConversationId]) -> HiddenTurns:
         return await self._write(_hide, list(conversation_ids))
 
     async def files_to_erase(
@@ -78,16 +88,18 @@ class SqliteErasures(StoreThreads):
         await self._write(_erase_files, job, list(file_ids))
 
     async def erase_conversations(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> list[str]:
-        return await self._write(_erase_conversations, job, list(conversation_ids))
+        which = {"conversations": json_text(list(conversation_ids))}
+        sizes = await self._read(lambda session: session.rows("conversation_sizes", which))
+        steps = in_steps([(row[0], row[1]) for row in sizes])
+        return [key for some in steps for key in await self._write(_erase_conversations, job, some)]
 
     async def erase_knowledge(self, job: ErasureJob) -> None:
         if job.user_id is None:
             return
-        await self._write(_erase_pages, job)
-        last = 0
-        while found := await self._read(_rows_of_user, job, last):
-            last = found[-1]
-            await self._write(_erase_rows, job, found)
+        await self._write(_hide_tables, job)
+        for step in (_erase_pages, _erase_table, _erase_rows, _erase_lost_texts):
+            while await self._write(step, job):
+                pass
 
     async def close_erasure(self, job: ErasureJob) -> bool:
         return await self._write(_close, job)
@@ -98,7 +110,8 @@ class SqliteErasures(StoreThreads):
     async def scrub(self, *, most_bytes: int | None = None) -> bool:
         if most_bytes is not None and await self._read(_file_bytes) > most_bytes:
             return False
-        await self._writer.ask_bare(lambda session: _scrub(session, None if self._is_alone else self._path))
+        path = None if self._is_alone else self._path
+        await self._writer.ask_bare(lambda session: _scrub(session, path))
         return True
 
 
@@ -123,8 +136,8 @@ def _take(session: Session, lease_ms: int, limit: int) -> list[ErasureJob]:
     return [to_erasure(row) for (id_,) in due for row in session.rows("take_erasure", {"id": id_, "until": until})]
 
 
-def _postpone(session: Session, erasure_id: ErasureId, ms: int) -> None:
-    session.run("postpone_erasure", {"id": erasure_id, "until": session.now + ms})
+def _postpone(session: Session, erasure_id: ErasureId, ms: int, problem: str | None) -> None:
+    session.run("postpone_erasure", {"id": erasure_id, "until": session.now + ms, "problem": problem})
 
 
 def _of(job: ErasureJob) -> dict[str, str | None]:
@@ -142,22 +155,27 @@ def _count(session: Session, job: ErasureJob, **more: int) -> None:
     session.run("count_erased", values)
 
 
-def _hide(session: Session, conversation_ids: Sequence[ConversationId]) -> list[TurnId]:
+def _hide(session: Session, conversation_ids: Sequence[ConversationId]) -> HiddenTurns:
     running: list[TurnId] = []
+    ended: list[Turn] = []
     for conversation_id in conversation_ids:
         which = {"conversation": conversation_id, "now": session.now}
         session.run("hidden_conversation", which)
         session.run("delete_files_with", which)
-        cancel_all_waiting(session, conversation_id)
+        ended += cancel_all_waiting(session, conversation_id)
         for (turn_id,) in session.rows("running_turn_of", {"conversation": conversation_id}):
             session.run("request_cancel", {"turn": turn_id, "now": session.now})
             running.append(turn_id)
-    return running
+    return HiddenTurns(
+        running=tuple(running),
+        ended=tuple((turn.id, Recorded(seq=turn.last_seq, event=CANCELLED_EVENT)) for turn in ended),
+    )
 
 
 def _erase_files(session: Session, job: ErasureJob, file_ids: Sequence[FileId]) -> None:
-    sizes = [size for file_id in file_ids for _, size in session.rows("erase_file", {"file": file_id})]
-    _count(session, job, files=len(sizes), bytes=sum(sizes))
+    erased = [row for file_id in file_ids for row in session.rows("erase_file", {"file": file_id})]
+    _erase_texts(session, job, {sha256 for _, sha256 in erased if sha256 is not None})
+    _count(session, job, files=len(erased), bytes=sum(size for size, _ in erased))
 
 
 def _erase_conversations(session: Session, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> list[str]:
@@ -168,44 +186,81 @@ def _erase_conversations(session: Session, job: ErasureJob, conversation_ids: Se
             continue
         size = session.rows("size_of_conversation", which)[0]
         keys.extend(key for (key,) in session.rows("storage_keys", which))
+        bytes_ = {sha256 for (sha256,) in session.rows("bytes_of_files", which)}
         erased = [session.run(name, which) for name in PURGED]
+        _erase_texts(session, job, bytes_)
         _count(session, job, **size_counts(erased[-1], size))
     return keys
 
 
-def _erase_pages(session: Session, job: ErasureJob) -> None:
+def _erase_texts(session: Session, job: ErasureJob, hashes: set[str]) -> None:
+    """Texts of these bytes, unless another file has them."""
+    for sha256 in hashes:
+        lost = session.rows("texts_of_bytes", {"org": job.org_id, "sha256": sha256})
+        _drop_texts(session, job, [owner for (owner,) in lost])
+
+
+def _erase_lost_texts(session: Session, job: ErasureJob) -> int:
+    """Some texts of the org whose last file is gone."""
+    lost = session.rows("lost_texts_of_org", {"org": job.org_id, "limit": TEXTS_AT_ONCE})
+    _drop_texts(session, job, [owner for (owner,) in lost])
+    return len(lost)
+
+
+def _drop_texts(session: Session, job: ErasureJob, owners: Sequence[str]) -> None:
+    for owner in owners:
+        drop_passages(session, job.org_id, owner)
+        session.run("drop_file_text", {"org": job.org_id, "owner": owner})
+
+
+def _hide_tables(session: Session, job: ErasureJob) -> None:
+    """Nobody sees the user's tables from now on, and imports of the user end."""
     which = _of(job)
-    pages = [page_id for (page_id,) in session.rows("pages_to_erase", which)]
-    for page_id in pages:
-        drop_passages(session, job.org_id, page_id)
-        session.run("delete_page", {"page": page_id})
     tables = session.rows("hide_tables", which | {"now": session.now})
     session.run("abandon_imports_of", which)
     session.run("erase_batches_of_user", {"user": job.user_id})
-    _count(session, job, pages=len(pages), tables=len(tables), table_rows=sum(rows for (rows,) in tables))
+    _count(session, job, tables=len(tables), table_rows=sum(rows for (rows,) in tables))
 
 
-def _rows_of_user(session: Session, job: ErasureJob, after: int) -> list[int]:
-    """The next places of rows that the user added to tables of others."""
-    which = {"org": job.org_id, "user": job.user_id, "after": after, "limit": ROWS_AT_ONCE}
-    return [place for (place,) in session.rows("rows_of_user", which)]
+def _erase_pages(session: Session, job: ErasureJob) -> int:
+    pages = session.rows("pages_to_erase", _of(job) | {"limit": PAGES_AT_ONCE})
+    for (page_id,) in pages:
+        drop_passages(session, job.org_id, page_id)
+        session.run("delete_page", {"page": page_id})
+    _count(session, job, pages=len(pages))
+    return len(pages)
 
 
-def _erase_rows(session: Session, job: ErasureJob, places: Sequence[int]) -> None:
-    erased = 0
+def _erase_table(session: Session, job: ErasureJob) -> int:
+    """Some rows of a table of the user, which are counted already, or the table itself."""
+    tables = session.rows("hidden_table_of", _of(job))
+    for (serial,) in tables:
+        if erase_places(session, place_of(serial, 0), place_of(serial, LAST), ROWS_AT_ONCE) < ROWS_AT_ONCE:
+            erase_table(session, serial)
+    _count(session, job)
+    return len(tables)
+
+
+def _erase_rows(session: Session, job: ErasureJob) -> int:
+    """Some rows that the user added to tables of others."""
+    which = {"org": job.org_id, "user": job.user_id, "limit": ROWS_AT_ONCE}
+    places = [place for (place,) in session.rows("rows_of_user", which)]
     for place in places:
-        if session.run("delete_row", {"n": place}):
-            erased += 1
-            session.run("drop_row_tokens", {"n": place})
-            session.run("uncount_row", {"serial": place >> BITS, "number": place & (1 << BITS) - 1})
-    _count(session, job, table_rows=erased)
+        session.run("delete_row", {"n": place})
+        session.run("drop_row_tokens", {"n": place})
+        session.run("uncount_row", {"serial": place >> BITS, "number": place & LAST})
+    _count(session, job, table_rows=len(places))
+    return len(places)
 
 
 def _close(session: Session, job: ErasureJob) -> bool:
     which = _of(job)
-    if session.rows("left_to_erase", which)[0][0]:
-        return False
-    if job.user_id is not None:
+    if job.user_id is None:
+        if session.row("conversation_to_erase", which) is not None:
+            return False
+    else:
+        if session.rows("left_to_erase", which)[0][0]:
+            return False
         anonymous = which | {"anonymous": new_user_id()}
         for name in ("anonymous_usage", "anonymous_days"):
             session.run(name, anonymous)
@@ -222,7 +277,11 @@ def _finish(session: Session, erasure_ids: Sequence[ErasureId]) -> None:
 
 
 def _file_bytes(session: Session) -> int:
-    return math.prod(int(str(session.connection.pragma(name))) for name in ("page_count", "page_size"))
+    return math.prod(_pragma(session.connection, name) for name in ("page_count", "page_size"))
+
+
+def _pragma(connection: apsw.Connection, name: str) -> int:
+    return int(str(connection.pragma(name)))
 
 
 def _scrub(session: Session, path: Path | None) -> None:
@@ -237,6 +296,8 @@ def _scrub(session: Session, path: Path | None) -> None:
         connection.set_busy_timeout(BUSY_SECONDS * 1000)
         connection.pragma("synchronous", "FULL")
         connection.pragma("wal_autocheckpoint", 0)
+        if path is not None:
+            _check_room(connection, path.parent)
         for index in INDEXES:
             connection.execute(f"INSERT INTO {index} ({index}) VALUES ('optimize')")
         connection.execute("VACUUM")
@@ -244,3 +305,32 @@ def _scrub(session: Session, path: Path | None) -> None:
     finally:
         if path is not None:
             connection.close()
+
+
+def _check_room(connection: apsw.Connection, folder: Path) -> None:
+    """Raise StorageFull unless VACUUM has room for its two copies of what is in the file: one among the temporary files
+    of SQLite, and one in the log. Found out later, the disk would be full for everything else too."""
+    pages = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
+    size = pages * _pragma(connection, "page_size")
+    temporary = _temporary_folder(folder)
+    is_one_disk = _device(folder) == _device(temporary)
+    needed = [("beside the database", folder, 2 * size if is_one_disk else size)]
+    if not is_one_disk:
+        needed.append(("in the folder for temporary files", temporary, size))
+    for where, place, bytes_ in needed:
+        if shutil.disk_usage(place).free < bytes_:
+            raise StorageFull(
+                f"There is too little room {where} to write the database anew: it needs about "
+                f"{math.ceil(bytes_ / 1e6):,} MB. Until then, bytes that were erased stay on free pages of its file."
+            )
+
+
+def _temporary_folder(folder: Path) -> Path:
+    """Where SQLite makes temporary files: the first of these folders that can be written."""
+    named = (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), "/var/tmp", "/usr/tmp", "/tmp")
+    usable = (Path(name) for name in named if name and os.path.isdir(name) and os.access(name, os.W_OK | os.X_OK))
+    return next(usable, folder)
+
+
+def _device(folder: Path) -> int:
+    return folder.stat().st_dev

@@ -615,28 +615,34 @@ def _abandon_import(session: Session, table_id: TableId, import_id: str) -> None
 def _erase_some(session: Session, before: int, limit: int) -> int:
     """Erase up to `limit` rows that no reader can see any more; return how many there were."""
     for serial, first, last in session.rows("silent_imports", {"before": before}):
-        erased = _erase(session, place_of(serial, first), place_of(serial, last), limit)
+        erased = erase_places(session, place_of(serial, first), place_of(serial, last), limit)
         if erased == limit:
             return erased
         session.run("end_import", {"serial": serial})
         if erased:
             return erased
     for (serial,) in session.rows("deleted_tables"):
-        erased = _erase(session, place_of(serial, 0), place_of(serial, LAST), limit)
+        erased = erase_places(session, place_of(serial, 0), place_of(serial, LAST), limit)
         if erased == limit:
             return erased
-        session.run("erase_batches_of_table", {"serial": serial})
-        session.run("erase_table", {"serial": serial})
+        erase_table(session, serial)
         if erased:
             return erased
     return 0
+
+
+def erase_table(session: Session, serial: int) -> None:
+    """A table that has no rows any more, with the names of its batches."""
+    session.run("erase_batches_of_table", {"serial": serial})
+    session.run("erase_table", {"serial": serial})
 
 
 def _erase_old_batches(session: Session, before: int) -> None:
     session.run("erase_old_batches", {"before": before})
 
 
-def _erase(session: Session, first: int, last: int, limit: int) -> int:
+def erase_places(session: Session, first: int, last: int, limit: int) -> int:
+    """Erase up to `limit` rows between these places; return how many there were."""
     places = session.rows("rows_to_erase", {"first": first, "last": last, "limit": limit})
     which = [{"n": place} for (place,) in places]
     session.many("delete_row", which)

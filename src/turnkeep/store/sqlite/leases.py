@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from turnkeep.clock import month_of
 from turnkeep.ids import ConversationId, KeyId, TurnId
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store.commands import Adopted, DueWork, Renewal
 from turnkeep.store.rows import event_values, json_text, to_turn
-from turnkeep.store.rules.claims import counted_scopes
+from turnkeep.store.rules.claims import ClaimFacts, counted_scopes, why_over_limit
 from turnkeep.store.rules.turns import (
     CANCELLED,
     CANCELLED_EVENT,
@@ -31,6 +32,7 @@ from turnkeep_client.wire.events import TurnEvent
 Counts = tuple[int, int]
 """Turns and visible messages."""
 
+claim_facts = msgspec.json.Decoder(ClaimFacts, strict=False).decode
 _promotion_facts = msgspec.json.Decoder(PromotionFacts, strict=False).decode
 
 
@@ -85,8 +87,25 @@ def _adopt(session: Session, expired: ExpiredTurn, worker: str, lease_until: int
         },
     )
     insert_events(session, expired.id, expired.org_id, expired.last_seq, [decided.event])
+    turn = to_turn(columns)
     held = Held(turn_id=expired.id, conversation_id=expired.conversation_id, attempt=decided.attempt)
-    return Adopted(turn=to_turn(columns), held=held, is_first_start=decided.is_first_start)
+    over_limit = _why_over_limit(session, turn, expired.org_id) if decided.is_first_start else None
+    return Adopted(turn=turn, held=held, is_first_start=decided.is_first_start, over_limit=over_limit)
+
+
+def _why_over_limit(session: Session, turn: Turn, org_id: str) -> str | None:
+    """Why a turn that comes out of the queue must not run. Of the facts of a claim, only the limits matter to it."""
+    which = {
+        "now": session.now,
+        "org": org_id,
+        "workspace": turn.workspace_id,
+        "member": turn.user_id,
+        "keys": json_text(turn.snapshot.counted_keys),
+        "month": month_of(session.now),
+    }
+    others = dict.fromkeys(("user", "ref", "turn", "idempotency_key", "agent", "conversation", "beside"))
+    [(document,)] = session.rows("claim_facts", which | others)
+    return why_over_limit(claim_facts(document).limits, session.now)
 
 
 def hand_over(session: Session, held: Sequence[Held]) -> None:
@@ -199,9 +218,9 @@ def promote_next(session: Session, conversation_id: ConversationId) -> TurnId | 
     return decided.starts
 
 
-def cancel_all_waiting(session: Session, conversation_id: ConversationId) -> None:
-    for (turn_id,) in session.rows("all_waiting", {"conversation": conversation_id}):
-        cancel_waiting(session, turn_id)
+def cancel_all_waiting(session: Session, conversation_id: ConversationId) -> list[Turn]:
+    waiting = session.rows("all_waiting", {"conversation": conversation_id})
+    return [cancel_waiting(session, turn_id) for (turn_id,) in waiting]
 
 
 def cancel_waiting(session: Session, turn_id: TurnId) -> Turn:

@@ -66,14 +66,21 @@ from turnkeep.store.rules.turns import TurnState, fence_refusal, no_turn, stand_
 from turnkeep.store.sqlite import leases
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session, owner_of
-from turnkeep.store.sqlite.leases import cancel_waiting, insert_events, one_message, own_turn, promote_next, show_chain
+from turnkeep.store.sqlite.leases import (
+    cancel_waiting,
+    claim_facts,
+    insert_events,
+    one_message,
+    own_turn,
+    promote_next,
+    show_chain,
+)
 from turnkeep.store.sqlite.outbox import write_outbox
 from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 Columns = list[tuple[Any, ...]]
 
-_claim_facts = msgspec.json.Decoder(ClaimFacts, strict=False).decode
 _attachable = msgspec.json.Decoder(Attachable).decode
 
 
@@ -174,6 +181,14 @@ class TurnVerbs(StoreThreads):
         checks.check_usage(usage)
         return await self._write(_count_usage, turn_id, attempt, usage, call_mark(turn_id, call_id))
 
+    async def open_call(self, turn_id: TurnId, attempt: int, *, call_id: CallId) -> None:
+        which = {"turn": check_id(turn_id, "turn"), "attempt": attempt, "hash": call_mark(turn_id, call_id)}
+        await self._write(lambda session: session.run("open_call", which))
+
+    async def has_open_calls(self, turn_id: TurnId, attempt: int) -> bool:
+        which = {"turn": check_id(turn_id, "turn"), "attempt": attempt}
+        return bool(await self._read(lambda session: session.rows("has_open_calls", which)[0][0]))
+
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         return await self._read(_events, check_id(turn_id, "turn"), after, limit)
 
@@ -224,7 +239,7 @@ def _facts_of_claim(session: Session, claim: Claim) -> ClaimFacts:
         "beside": claim.beside,
     }
     [(document,)] = session.rows("claim_facts", values)
-    facts = _claim_facts(document)
+    facts = claim_facts(document)
     if not claim.attachment_ids:
         return facts
     wanted = owner | {"conversation": claim.conversation_id, "files": json_text(claim.attachment_ids)}

@@ -75,14 +75,14 @@ class NewInvite(RequestBody, frozen=True, kw_only=True):
     ttl_seconds: Annotated[int, Meta(ge=60, le=2_592_000)] = 259_200
 
 
-class Invite(Struct, frozen=True, kw_only=True):
+class Invite(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A link that signs one user in, once. `url` is the link itself, shown once, when it is made."""
 
     id: str
     user: UserRef
     created_at: int
     expires_at: int
-    url: str | UnsetType = UNSET
+    url: str | None = None
 
 
 class InviteSecret(RequestBody, frozen=True, kw_only=True):
@@ -169,10 +169,10 @@ class ShownLimits(Struct, frozen=True, kw_only=True):
     """The limits of a workspace, a user or a key; null: none."""
 
     monthly_message_limit: int | None
-    monthly_token_limit: int | None = None
-    monthly_cost_limit: float | None = None
-    stored_byte_limit: int | None = None
-    parallel_turn_limit: int | None = None
+    monthly_token_limit: int | None
+    monthly_cost_limit: float | None
+    stored_byte_limit: int | None
+    parallel_turn_limit: int | None
 
 
 class UserPatch(LimitPatch, frozen=True, kw_only=True):

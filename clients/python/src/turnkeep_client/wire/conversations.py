@@ -69,7 +69,7 @@ class _TurnOptions(_ConversationOptions, frozen=True, kw_only=True):
     agent_id: Id | None = None
     model: Model | None = None
     if_busy: IfBusy = "reject"
-    drop_queue: bool = False
+    drop_queue: bool | None = None
     """With `if_busy`: `interrupt`. Turns that wait are cancelled."""
     background: bool = False
     metadata: JsonObject = field(default_factory=dict)

@@ -6,7 +6,8 @@ dropped, and the call is repeated on another until the deadline. Verbs are made 
 commit happened and whose answer was lost is recognised by the database.
 
 A connection that is silent, or whose server takes no writes any more, tells something about the others: they go to the
-same host. So all idle connections are dropped with it, and the repeat connects anew.
+same host. So all idle connections are dropped with it, and the repeat connects anew. But if the host has answered
+others meanwhile, only the statement is slow, and only its connection is dropped.
 
 Decision: docs/decisions/0104
 """
@@ -133,6 +134,8 @@ class Pool:
         self._open = 0
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
         self._moved_at = 0.0
+        """When a waiting caller last got the connection of another."""
+        self._answered_at = 0.0
         """When a connection last came back from a call that the database answered."""
         self._is_closed = False
         self._shrinks: asyncio.TimerHandle | None = None
@@ -271,13 +274,14 @@ class Pool:
         if self._is_closed or connection.raw.is_closed():
             self._drop(connection)
             return
+        now = self._answered_at = asyncio.get_running_loop().time()
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
-                self._moved_at = asyncio.get_running_loop().time()
+                self._moved_at = now
                 waiter.set_result(connection)
                 return
-        connection.idle_since = asyncio.get_running_loop().time()
+        connection.idle_since = now
         self._idle.append(connection)
         if self._shrinks is None and len(self._idle) > 1:
             self._shrink_later()
@@ -290,12 +294,18 @@ class Pool:
             exc, asyncpg.InvalidCachedStatementError
         )
         if is_of_whole_host(exc):
-            self._drop_idle()
+            if is_read_only(exc) or not self._has_answered_lately():
+                self._drop_idle()
             self._drop(connection)
         elif is_refusal and not connection.raw.is_in_transaction():
             self._release(connection)
         else:
             self._drop(connection)
+
+    def _has_answered_lately(self) -> bool:
+        """Whether the host answered another call while a statement waited in vain. An answer from just after the
+        statement was sent does not count: the host may have fallen silent then."""
+        return asyncio.get_running_loop().time() - self._answered_at < self._settings.command_seconds / 2
 
     def _drop_idle(self) -> None:
         """Drop the connections that go to the same host as one that is silent."""

@@ -33,6 +33,10 @@ SELECT {w.workspace_columns} FROM turnkeep.workspaces w WHERE w.org_id = $1 ORDE
 -- name: workspace_exists
 SELECT 1 FROM turnkeep.workspaces w WHERE w.org_id = $1 AND w.id = $2
 
+-- name: workspace_to_change
+-- Locked, so that other changes wait, and the claims of its turns do not.
+SELECT {w.workspace_columns} FROM turnkeep.workspaces w WHERE w.org_id = $1 AND w.id = $2 FOR NO KEY UPDATE
+
 -- name: change_workspace
 UPDATE turnkeep.workspaces w
    SET name = $3, model = $4, ({limit_columns}) = ROW ($5, $6, $7, $8, $9),
@@ -88,6 +92,10 @@ SELECT {m.member_columns} FROM turnkeep.members m
 -- name: members_by_id
 SELECT {m.member_columns} FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = ANY ($2::text[])
 
+-- name: member_to_change
+SELECT {m.member_columns} FROM turnkeep.members m
+ WHERE m.org_id = $1 AND m.workspace_id = $2 AND m.id = $3 FOR NO KEY UPDATE
+
 -- name: change_member
 UPDATE turnkeep.members m
    SET name = $4, role = $5, is_disabled = $6, ({limit_columns}) = ROW ($7, $8, $9, $10, $11)
@@ -109,12 +117,15 @@ SELECT 1 FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = $2 AND NOT m.is_
 SELECT m.monthly_message_limit FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = $2
 
 -- name: insert_key
+-- Unless its maker ($12) is revoked. A revocation waits until the key is there, and then finds it.
 INSERT INTO turnkeep.api_keys
        (id, org_id, name, secret_hash, requests_per_minute, allowed_tools, created_at, revoked_at, workspace_id, scopes,
         ancestors, {limit_columns})
-SELECT $1, o.id, $3, $4, $5, $6, $7, $8, w.id, $10, $11, $12, $13, $14, $15, $16
+SELECT $1, o.id, $3, $4, $5, $6, $7, $8, w.id, $10, $11, $13, $14, $15, $16, $17
   FROM turnkeep.orgs o LEFT JOIN turnkeep.workspaces w ON w.org_id = o.id AND w.id = $9::text
  WHERE o.id = $2 AND ($9::text IS NULL OR w.id IS NOT NULL)
+   AND ($12::text IS NULL OR EXISTS (SELECT 1 FROM turnkeep.api_keys m
+                                      WHERE m.id = $12 AND m.org_id = $2 AND m.revoked_at IS NULL FOR SHARE))
 ON CONFLICT DO NOTHING
 RETURNING id
 
@@ -122,6 +133,8 @@ RETURNING id
 -- Why a key could not be added. Without a workspace ($3 is NULL) there is none to look for.
 SELECT EXISTS (SELECT 1 FROM turnkeep.orgs o WHERE o.id = $2),
        $3::text IS NULL OR EXISTS (SELECT 1 FROM turnkeep.workspaces w WHERE w.org_id = $2 AND w.id = $3),
+       $5::text IS NULL OR EXISTS (SELECT 1 FROM turnkeep.api_keys m
+                                    WHERE m.id = $5 AND m.org_id = $2 AND m.revoked_at IS NULL),
        EXISTS (SELECT 1 FROM turnkeep.api_keys k WHERE k.id = $1 AND k.org_id = $2 AND k.secret_hash = $4)
 
 -- name: key_by_hash
@@ -132,10 +145,18 @@ SELECT {k.key_columns}, k.secret_hash FROM turnkeep.api_keys k WHERE k.secret_ha
 SELECT {k.key_columns} FROM turnkeep.api_keys k
  WHERE k.org_id = $1 AND ($2::text IS NULL OR k.workspace_id = $2) ORDER BY k.id
 
+-- name: keys_by_id
+SELECT {k.key_columns} FROM turnkeep.api_keys k WHERE k.org_id = $1 AND k.id = ANY ($2::text[])
+
 -- name: revoke_key
 UPDATE turnkeep.api_keys SET revoked_at = coalesce(revoked_at, turnkeep.now_ms())
  WHERE org_id = $1 AND id = $2 AND ($3::text IS NULL OR workspace_id = $3)
 RETURNING id
+
+-- name: revoke_made_keys
+-- Those that this key made, and those that they made.
+UPDATE turnkeep.api_keys SET revoked_at = coalesce(revoked_at, turnkeep.now_ms())
+ WHERE org_id = $1 AND strpos(ancestors, $2) > 0
 
 -- name: insert_agent
 INSERT INTO turnkeep.agents AS a (id, org_id, workspace_id, spec, created_at, updated_at)
@@ -149,6 +170,13 @@ SELECT {a.agent_columns} FROM turnkeep.my_agent($1, $2, $3, $4) a
 
 -- name: my_agents
 SELECT {a.agent_columns} FROM turnkeep.my_agents($1, $2, $3, $4, $5) a
+
+-- name: my_reached_agents
+SELECT {a.agent_columns} FROM turnkeep.my_reached_agents($1, $2, $3, $4, $5, $6) a
+
+-- name: agent_to_change
+SELECT {a.agent_columns} FROM turnkeep.agents a
+ WHERE a.id = $3 AND a.org_id = $1 AND a.workspace_id = $2 AND a.deleted_at IS NULL FOR NO KEY UPDATE
 
 -- name: change_agent
 UPDATE turnkeep.agents a SET spec = $4, updated_at = turnkeep.now_ms()
@@ -269,4 +297,5 @@ UPDATE turnkeep.one_time_tokens o SET used_at = turnkeep.now_ms()
 RETURNING o.purpose, o.turn_id, o.attempt
 
 -- name: expire_tokens
-UPDATE turnkeep.one_time_tokens o SET expires_at = turnkeep.now_ms() WHERE o.turn_id = $1 AND o.used_at IS NULL
+UPDATE turnkeep.one_time_tokens o SET expires_at = turnkeep.now_ms()
+ WHERE o.turn_id = $1 AND o.used_at IS NULL AND o.expires_at > turnkeep.now_ms()

@@ -27,7 +27,9 @@ UPDATE turnkeep.erasures e SET not_before = n.now + $1::bigint
 RETURNING {e.erasure_columns}
 
 -- name: postpone_erasure
-UPDATE turnkeep.erasures e SET not_before = turnkeep.now_ms() + $2::bigint WHERE e.id = $1 AND e.done_at IS NULL
+UPDATE turnkeep.erasures e
+   SET not_before = turnkeep.now_ms() + $2::bigint, problem = $3::text, failures = e.failures + ($3::text IS NOT NULL)::integer
+ WHERE e.id = $1 AND e.done_at IS NULL
 
 -- name: erased_counts
 -- The job stays locked.
@@ -42,10 +44,14 @@ UPDATE turnkeep.members m SET is_disabled = true WHERE m.org_id = $1 AND m.works
 RETURNING m.id
 
 -- name: conversations_to_erase
-SELECT c.id FROM turnkeep.conversations c
- WHERE c.org_id = $1 AND c.workspace_id = $2 AND (c.user_id = $3::text OR c.id = $4::text) LIMIT $5
+-- slow
+SELECT c.id FROM turnkeep.conversations c WHERE c.org_id = $1 AND c.workspace_id = $2 AND c.user_id = $3 LIMIT $4
+
+-- name: conversation_to_erase
+SELECT c.id FROM turnkeep.conversations c WHERE c.org_id = $1 AND c.workspace_id = $2 AND c.id = $3
 
 -- name: hide_conversations
+-- slow
 -- Soft, with their files; turns that run are asked to stop. Says which.
 WITH locked AS MATERIALIZED (
     SELECT c.id FROM turnkeep.conversations c WHERE c.id = ANY ($1::text[]) ORDER BY c.id FOR UPDATE
@@ -60,16 +66,63 @@ UPDATE turnkeep.turns t SET cancel_requested_at = coalesce(t.cancel_requested_at
 RETURNING t.id
 
 -- name: waiting_turns_of
-SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]) AND t.status = 'queued' ORDER BY t.id
+-- slow
+-- With the number of their last event.
+SELECT t.id, t.last_seq FROM turnkeep.turns t
+ WHERE t.conversation_id = ANY ($1::text[]) AND t.status = 'queued' ORDER BY t.id
 
 -- name: files_to_erase
+-- slow
 SELECT f.id, f.storage_key FROM turnkeep.files f
  WHERE f.conversation_id = ANY ($1::text[]) OR f.user_id = $2::text LIMIT $3
 
+-- name: lock_copies
+-- slow
+-- The bytes of these files. Every file of the same bytes is locked: of two workers that erase the last two, the second
+-- sees that the first is gone.
+SELECT f.sha256 FROM turnkeep.files f
+ WHERE f.org_id = $1 AND f.sha256 IN (SELECT x.sha256 FROM turnkeep.files x WHERE x.id = ANY ($2::text[]))
+ ORDER BY f.id FOR UPDATE
+
 -- name: erase_files
+-- slow
 DELETE FROM turnkeep.files f WHERE f.id = ANY ($1::text[]) RETURNING f.storage_key, f.size
 
+-- name: erase_texts
+-- slow
+-- Texts of these bytes, with their passages, unless a file has them. Their key is the hash, a dot and the kind by which
+-- the bytes were read, or in earlier releases the hash alone; `/` is the character after the dot.
+WITH lost AS (
+    SELECT t.org_id, t.sha256
+      FROM unnest($2::text[]) AS bytes (sha256)
+      JOIN turnkeep.file_texts t ON t.org_id = $1 AND t.sha256 >= bytes.sha256 AND t.sha256 < bytes.sha256 || '/'
+     WHERE NOT EXISTS (SELECT 1 FROM turnkeep.files f WHERE f.org_id = $1 AND f.sha256 = bytes.sha256)
+), dropped AS (
+    DELETE FROM turnkeep.passages p USING lost l WHERE p.owner = l.sha256 AND p.org_id = l.org_id
+)
+DELETE FROM turnkeep.file_texts t USING lost l WHERE t.sha256 = l.sha256 AND t.org_id = l.org_id
+
+-- name: erase_lost_texts
+-- slow
+-- Some texts of an org whose last file is gone, with their passages. Says which.
+WITH lost AS (
+    SELECT t.org_id, t.sha256 FROM turnkeep.file_texts t
+     WHERE t.org_id = $1 AND NOT EXISTS (
+           SELECT 1 FROM turnkeep.files f WHERE f.org_id = t.org_id AND f.sha256 = substr(t.sha256, 1, 64))
+     LIMIT $2
+), dropped AS (
+    DELETE FROM turnkeep.passages p USING lost l WHERE p.owner = l.sha256 AND p.org_id = l.org_id
+)
+DELETE FROM turnkeep.file_texts t USING lost l WHERE t.sha256 = l.sha256 AND t.org_id = l.org_id
+RETURNING t.sha256
+
+-- name: conversation_sizes
+-- slow
+-- How many turns these conversations have, at most.
+SELECT c.id, c.next_ordinal FROM turnkeep.conversations c WHERE c.id = ANY ($1::text[]) ORDER BY c.id
+
 -- name: lock_erasable
+-- slow
 -- Those of these conversations in which nothing runs. They stay locked.
 SELECT c.id FROM turnkeep.conversations c
  WHERE c.id = ANY ($1::text[])
@@ -77,6 +130,7 @@ SELECT c.id FROM turnkeep.conversations c
  ORDER BY c.id FOR UPDATE
 
 -- name: size_of_conversations
+-- slow
 -- Their turns, messages, files and their bytes.
 SELECT (SELECT count(*) FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[])),
        (SELECT count(*) FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
@@ -85,44 +139,66 @@ SELECT (SELECT count(*) FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1:
        (SELECT coalesce(sum(f.size), 0)::bigint FROM turnkeep.files f WHERE f.conversation_id = ANY ($1::text[]))
 
 -- name: erase_pages
+-- slow
+-- Some pages of this user, with their passages.
 WITH gone AS (
-    DELETE FROM turnkeep.pages p WHERE p.org_id = $1 AND p.workspace_id = $2 AND p.user_id = $3 RETURNING p.id, p.org_id
+    DELETE FROM turnkeep.pages p
+     WHERE p.id IN (SELECT x.id FROM turnkeep.pages x WHERE x.org_id = $1 AND x.workspace_id = $2 AND x.user_id = $3 LIMIT $4)
+    RETURNING p.id, p.org_id
 ), dropped AS (
     DELETE FROM turnkeep.passages x USING gone g WHERE x.owner = g.id AND x.org_id = g.org_id
 )
 SELECT g.id FROM gone g
 
 -- name: hide_tables
--- `purge_knowledge` erases them, with their rows and batches.
+-- slow
 UPDATE turnkeep.tables t SET deleted_at = turnkeep.now_ms(), import_id = NULL, import_at = NULL
  WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.user_id = $3 AND t.deleted_at IS NULL
 RETURNING t.row_count
 
+-- name: hidden_table_of
+-- slow
+-- A deleted table of this user. It stays locked.
+SELECT t.id FROM turnkeep.tables t
+ WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.user_id = $3 AND t.deleted_at IS NOT NULL
+ ORDER BY t.id LIMIT 1 FOR UPDATE
+
 -- name: abandon_imports_of
+-- slow
 -- Imports of this user into tables of others.
 UPDATE turnkeep.tables t SET import_id = 'abandoned', import_at = 0, import_user_id = NULL
  WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.import_user_id = $3 AND t.import_id IS NOT NULL
 
 -- name: forget_importer
+-- slow
 UPDATE turnkeep.tables t SET import_user_id = NULL WHERE t.import_user_id = $1
 
+-- name: erase_batches_of_user
+-- slow
+DELETE FROM turnkeep.row_batches b WHERE b.user_id = $1
+
 -- name: erase_rows_of_user
--- Rows that this user added to tables of others. Tables are locked first, as every other write does.
+-- slow
+-- Some rows that this user added to a table of others; how many. The table is locked first, as every other write does. A
+-- row of an import that has not ended is not counted yet. The range and the order are those of the index table_rows_of_user:
+-- without them the planner may read all rows there are, if it believes that many are this user's.
 WITH found AS MATERIALIZED (
-    SELECT t.id FROM turnkeep.tables t
-     WHERE t.id IN (SELECT r.table_id FROM turnkeep.table_rows r WHERE r.org_id = $1 AND r.user_id = $2)
-       AND t.deleted_at IS NULL
-     ORDER BY t.id FOR UPDATE
+    SELECT t.id, t.import_first, t.import_last FROM turnkeep.tables t
+     WHERE t.id = (SELECT r.table_id FROM turnkeep.table_rows r
+                    WHERE r.org_id = $1 AND r.user_id BETWEEN $2 AND $2
+                    ORDER BY r.user_id, r.table_id, r.number LIMIT 1)
+       FOR UPDATE
+), chosen AS MATERIALIZED (
+    SELECT r.table_id, r.number FROM turnkeep.table_rows r JOIN found f ON r.table_id = f.id
+     WHERE r.user_id = $2 ORDER BY r.number LIMIT $3
 ), gone AS (
-    DELETE FROM turnkeep.table_rows r USING found f WHERE r.table_id = f.id AND r.user_id = $2 RETURNING r.table_id, r.number
-), batches AS (
-    DELETE FROM turnkeep.row_batches b WHERE b.user_id = $2
+    DELETE FROM turnkeep.table_rows r USING chosen c WHERE r.table_id = c.table_id AND r.number = c.number
+    RETURNING r.table_id, r.number
 ), shown AS (
-    SELECT g.table_id, count(*) FILTER (WHERE t.import_first IS NULL OR g.number NOT BETWEEN t.import_first AND t.import_last)
-           AS rows
-      FROM gone g JOIN turnkeep.tables t ON t.id = g.table_id GROUP BY g.table_id
+    SELECT f.id, count(*) FILTER (WHERE f.import_first IS NULL OR g.number NOT BETWEEN f.import_first AND f.import_last) AS rows
+      FROM gone g JOIN found f ON f.id = g.table_id GROUP BY f.id
 ), counted AS (
-    UPDATE turnkeep.tables t SET row_count = t.row_count - s.rows FROM shown s WHERE t.id = s.table_id
+    UPDATE turnkeep.tables t SET row_count = t.row_count - s.rows FROM shown s WHERE t.id = s.id
 )
 SELECT count(*) FROM gone
 
@@ -137,15 +213,16 @@ SELECT $1, 'user', $2, to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME 
 ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE SET cost = u.cost
 
 -- name: left_to_erase
+-- slow
 -- Whether anything of the user is left.
-SELECT EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.org_id = $1 AND c.workspace_id = $2
-                  AND (c.user_id = $3::text OR c.id = $4::text))
-       OR EXISTS (SELECT 1 FROM turnkeep.files f WHERE f.user_id = $3::text)
-       OR EXISTS (SELECT 1 FROM turnkeep.pages p WHERE p.org_id = $1 AND p.workspace_id = $2 AND p.user_id = $3::text)
-       OR EXISTS (SELECT 1 FROM turnkeep.tables t WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.user_id = $3::text)
-       OR EXISTS (SELECT 1 FROM turnkeep.table_rows r WHERE r.org_id = $1 AND r.user_id = $3::text)
+SELECT EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.org_id = $1 AND c.workspace_id = $2 AND c.user_id = $3)
+       OR EXISTS (SELECT 1 FROM turnkeep.files f WHERE f.user_id = $3)
+       OR EXISTS (SELECT 1 FROM turnkeep.pages p WHERE p.org_id = $1 AND p.workspace_id = $2 AND p.user_id = $3)
+       OR EXISTS (SELECT 1 FROM turnkeep.tables t WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.user_id = $3)
+       OR EXISTS (SELECT 1 FROM turnkeep.table_rows r WHERE r.org_id = $1 AND r.user_id = $3)
 
 -- name: anonymous_usage
+-- slow
 -- Months in which nothing was used were made by the lock alone.
 WITH empty AS (
     DELETE FROM turnkeep.usage u
@@ -159,12 +236,14 @@ UPDATE turnkeep.usage u SET scope_id = $3
    AND (u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens) <> (0, 0, 0, 0)
 
 -- name: anonymous_days
+-- slow
 WITH slots AS (
     UPDATE turnkeep.usage_day_slots s SET user_id = $4 WHERE s.org_id = $1 AND s.workspace_id = $2 AND s.user_id = $3
 )
 UPDATE turnkeep.usage_days u SET user_id = $4 WHERE u.org_id = $1 AND u.workspace_id = $2 AND u.user_id = $3
 
 -- name: erase_outbox_of_user
+-- slow
 DELETE FROM turnkeep.outbox o WHERE o.org_id = $1 AND o.user_id = $2
 
 -- name: erase_user
@@ -174,8 +253,14 @@ DELETE FROM turnkeep.members m WHERE m.org_id = $1 AND m.workspace_id = $2 AND m
 UPDATE turnkeep.erasures e SET erased_at = turnkeep.now_ms() WHERE e.id = $1 AND e.erased_at IS NULL
 
 -- name: finish_erasures
-UPDATE turnkeep.erasures e SET done_at = coalesce(e.done_at, turnkeep.now_ms()), user_id = NULL, conversation_id = NULL
+UPDATE turnkeep.erasures e SET done_at = coalesce(e.done_at, turnkeep.now_ms()), user_id = NULL, conversation_id = NULL,
+       problem = NULL
  WHERE e.id = ANY ($1::text[])
 
 -- name: drop_old_erasures
 DELETE FROM turnkeep.erasures e WHERE e.done_at < turnkeep.now_ms() - $1::bigint
+
+-- name: late_erasures
+-- How many erasures have been open for longer than this, for how long the first of them, and why.
+SELECT count(*) OVER (), turnkeep.now_ms() - e.created_at, e.problem FROM turnkeep.erasures e
+ WHERE e.done_at IS NULL AND e.created_at < turnkeep.now_ms() - $1::bigint ORDER BY e.created_at LIMIT 1

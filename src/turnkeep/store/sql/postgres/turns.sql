@@ -82,6 +82,10 @@ WITH adopted AS (
 )
 SELECT {t.turn_columns} FROM adopted t
 
+-- name: limits_of
+-- The limits of a turn that comes out of the queue, and what was used of them (`rules.claims.ScopeLimits`).
+SELECT turnkeep.limits_of($1, $2, $3, $4) AS limits
+
 -- name: due_work
 -- What a sweep finds to do (`DueWork`). Every part looks only at turns that wait or run, or at conversations that wait for
 -- the index: the conditions are those of the statements that do the work. OFFSET 0 keeps a condition a look-up for each row
@@ -173,10 +177,10 @@ WITH running AS MATERIALIZED (
      WHERE t.id = $1 AND t.attempt = $2 AND t.status = 'running'
        FOR UPDATE
 ), once AS (
-    INSERT INTO turnkeep.one_time_tokens (token_hash, org_id, turn_id, attempt, purpose, expires_at, used_at)
-    SELECT $7, r.org_id, r.id, $2, 'run', turnkeep.now_ms(), turnkeep.now_ms() FROM running r
-    ON CONFLICT (token_hash) DO NOTHING
-    RETURNING turn_id
+    INSERT INTO turnkeep.one_time_tokens AS o (token_hash, org_id, turn_id, attempt, purpose, expires_at, used_at)
+    SELECT $7, r.org_id, r.id, $2, 'run', 0, turnkeep.now_ms() FROM running r
+    ON CONFLICT (token_hash) DO UPDATE SET used_at = excluded.used_at WHERE o.used_at IS NULL
+    RETURNING o.turn_id
 ), counted AS (
     UPDATE turnkeep.turns t
        SET input_tokens = t.input_tokens + $3, output_tokens = t.output_tokens + $4,
@@ -185,6 +189,17 @@ WITH running AS MATERIALIZED (
      WHERE t.id = o.turn_id
 )
 SELECT r.id FROM running r
+
+-- name: open_call
+-- A model call that is not counted yet, as a token that is not spent. It has expired from the beginning.
+INSERT INTO turnkeep.one_time_tokens (token_hash, org_id, turn_id, attempt, purpose, expires_at)
+SELECT $3, t.org_id, t.id, t.attempt, 'run', 0 FROM turnkeep.turns t
+ WHERE t.id = $1 AND t.attempt = $2 AND t.status = 'running'
+ON CONFLICT (token_hash) DO NOTHING
+
+-- name: has_open_calls
+SELECT EXISTS (SELECT 1 FROM turnkeep.one_time_tokens o
+                WHERE o.turn_id = $1 AND o.attempt = $2 AND o.expires_at = 0 AND o.used_at IS NULL)
 
 -- name: last_seqs
 -- How far these turns have come, for all readers of a worker at once.

@@ -74,6 +74,9 @@ SELECT {member_columns} FROM members
 SELECT {member_columns} FROM members
  WHERE org_id = :org AND id IN (SELECT value FROM json_each(:users));
 
+-- name: member_to_change
+SELECT {member_columns} FROM members WHERE org_id = :org AND workspace_id = :workspace AND id = :user;
+
 -- name: change_member
 UPDATE members
    SET name = :name, role = :role, is_disabled = :is_disabled, {limit_changes}
@@ -102,6 +105,9 @@ VALUES (:id, :org, :name, :hash, :per_minute, :tools, :created_at, :revoked_at, 
         {limit_values})
 ON CONFLICT DO NOTHING;
 
+-- name: key_is_live
+SELECT 1 FROM api_keys WHERE id = :maker AND org_id = :org AND revoked_at IS NULL;
+
 -- name: same_key
 SELECT 1 FROM api_keys WHERE id = :id AND org_id = :org AND secret_hash = :hash;
 
@@ -113,9 +119,16 @@ SELECT {key_columns}, secret_hash FROM api_keys WHERE secret_hash = :hash AND re
 SELECT {key_columns} FROM api_keys
  WHERE org_id = :org AND (:workspace IS NULL OR workspace_id = :workspace) ORDER BY id;
 
+-- name: keys_by_id
+SELECT {key_columns} FROM api_keys WHERE org_id = :org AND id IN (SELECT value FROM json_each(:keys));
+
 -- name: revoke_key
 UPDATE api_keys SET revoked_at = coalesce(revoked_at, :now)
  WHERE org_id = :org AND id = :key AND (:workspace IS NULL OR workspace_id = :workspace);
+
+-- name: revoke_made_keys
+-- Those that this key made, and those that they made.
+UPDATE api_keys SET revoked_at = coalesce(revoked_at, :now) WHERE org_id = :org AND instr(ancestors, :key);
 
 -- name: insert_agent
 INSERT INTO agents (id, org_id, workspace_id, spec, created_at, updated_at)
@@ -129,8 +142,13 @@ SELECT {agent_columns} FROM my_agents WHERE id = :agent;
 SELECT {agent_columns}
   FROM my_agents
  WHERE (:before IS NULL OR id < :before)
+   AND (:reached IS NULL OR id IN (SELECT value FROM json_each(:reached)))
  ORDER BY id DESC
  LIMIT :limit;
+
+-- name: agent_to_change
+SELECT {agent_columns} FROM agents
+ WHERE id = :agent AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL;
 
 -- name: change_agent
 UPDATE agents

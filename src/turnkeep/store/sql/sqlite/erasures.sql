@@ -22,7 +22,8 @@ SELECT id FROM erasures WHERE done_at IS NULL AND not_before <= :now ORDER BY no
 UPDATE erasures SET not_before = :until WHERE id = :id RETURNING {erasure_columns};
 
 -- name: postpone_erasure
-UPDATE erasures SET not_before = :until WHERE id = :id AND done_at IS NULL;
+UPDATE erasures SET not_before = :until, problem = :problem, failures = failures + (:problem IS NOT NULL)
+ WHERE id = :id AND done_at IS NULL;
 
 -- name: abandon_erasures
 -- One process has this file, so the worker that held them has ended.
@@ -44,8 +45,10 @@ SELECT 1 FROM conversations c
  WHERE c.id = :conversation AND c.org_id = :org AND c.workspace_id = :workspace AND (:user IS NULL OR c.user_id = :user);
 
 -- name: conversations_to_erase
-SELECT id FROM conversations
- WHERE org_id = :org AND workspace_id = :workspace AND (user_id = :user OR id = :conversation) LIMIT :limit;
+SELECT id FROM conversations WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user LIMIT :limit;
+
+-- name: conversation_to_erase
+SELECT id FROM conversations WHERE org_id = :org AND workspace_id = :workspace AND id = :conversation;
 
 -- name: running_turn_of
 SELECT id FROM turns WHERE conversation_id = :conversation AND status = 'running';
@@ -60,7 +63,28 @@ SELECT id, storage_key FROM files WHERE user_id = :user
  LIMIT :limit;
 
 -- name: erase_file
-DELETE FROM files WHERE id = :file RETURNING storage_key, size;
+DELETE FROM files WHERE id = :file RETURNING size, sha256;
+
+-- name: bytes_of_files
+SELECT sha256 FROM files WHERE conversation_id = :conversation AND sha256 IS NOT NULL;
+
+-- name: texts_of_bytes
+-- Texts of these bytes, unless a file has them. Their key is the hash, a dot and the kind by which the bytes were read, or in
+-- earlier releases the hash alone; `/` is the character after the dot.
+SELECT t.sha256 FROM file_texts t
+ WHERE t.org_id = :org AND t.sha256 >= :sha256 AND t.sha256 < :sha256 || '/'
+   AND NOT EXISTS (SELECT 1 FROM files f WHERE f.org_id = :org AND f.sha256 = :sha256);
+
+-- name: lost_texts_of_org
+-- Some texts of an org whose last file is gone.
+SELECT t.sha256 FROM file_texts t
+ WHERE t.org_id = :org
+   AND NOT EXISTS (SELECT 1 FROM files f WHERE f.org_id = :org AND f.sha256 = substr(t.sha256, 1, 64))
+ LIMIT :limit;
+
+-- name: conversation_sizes
+-- How many turns these conversations have, at most.
+SELECT id, next_ordinal FROM conversations WHERE id IN (SELECT value FROM json_each(:conversations)) ORDER BY id;
 
 -- name: size_of_conversation
 -- Its turns, messages, files and their bytes.
@@ -71,13 +95,16 @@ SELECT (SELECT count(*) FROM turns t WHERE t.conversation_id = :conversation),
        (SELECT coalesce(sum(f.size), 0) FROM files f WHERE f.conversation_id = :conversation);
 
 -- name: pages_to_erase
-SELECT id FROM pages WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user;
+SELECT id FROM pages WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user LIMIT :limit;
 
 -- name: hide_tables
--- `purge_knowledge` erases them, with their rows and batches.
 UPDATE tables SET deleted_at = :now, import_id = NULL, import_at = NULL
  WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user AND deleted_at IS NULL
 RETURNING row_count;
+
+-- name: hidden_table_of
+SELECT serial FROM tables
+ WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user AND deleted_at IS NOT NULL LIMIT 1;
 
 -- name: abandon_imports_of
 -- Imports of this user into tables of others.
@@ -88,11 +115,8 @@ UPDATE tables SET import_id = 'abandoned', import_at = 0, import_user_id = NULL
 UPDATE tables SET import_user_id = NULL WHERE import_user_id = :user;
 
 -- name: rows_of_user
--- Rows that this user added to tables of others, in the order of their places.
-SELECT r.n FROM table_rows r
- WHERE r.n > :after AND r.org_id = :org AND r.user_id = :user
-   AND EXISTS (SELECT 1 FROM tables t WHERE t.serial = r.n >> 32 AND t.deleted_at IS NULL)
- ORDER BY r.n LIMIT :limit;
+-- Some places of rows that this user added.
+SELECT n FROM table_rows WHERE org_id = :org AND user_id = :user LIMIT :limit;
 
 -- name: uncount_row
 -- A row of an import that has not ended is not counted yet.
@@ -104,8 +128,7 @@ DELETE FROM row_batches WHERE user_id = :user;
 
 -- name: left_to_erase
 -- Whether anything of the user is left. A conversation that begins after this finds no user.
-SELECT EXISTS (SELECT 1 FROM conversations WHERE org_id = :org AND workspace_id = :workspace
-                  AND (user_id = :user OR id = :conversation))
+SELECT EXISTS (SELECT 1 FROM conversations WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user)
        OR EXISTS (SELECT 1 FROM files WHERE user_id = :user)
        OR EXISTS (SELECT 1 FROM pages WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user)
        OR EXISTS (SELECT 1 FROM tables WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user)
@@ -127,7 +150,13 @@ DELETE FROM members WHERE org_id = :org AND workspace_id = :workspace AND id = :
 UPDATE erasures SET erased_at = :now WHERE id = :id AND erased_at IS NULL;
 
 -- name: finish_erasure
-UPDATE erasures SET done_at = coalesce(done_at, :now), user_id = NULL, conversation_id = NULL WHERE id = :id;
+UPDATE erasures SET done_at = coalesce(done_at, :now), user_id = NULL, conversation_id = NULL, problem = NULL
+ WHERE id = :id;
 
 -- name: drop_old_erasures
 DELETE FROM erasures WHERE done_at < :before;
+
+-- name: late_erasures
+-- How many erasures have been open since before this, for how long the first of them, and why.
+SELECT count(*) OVER (), :now - created_at, problem FROM erasures
+ WHERE done_at IS NULL AND created_at < :before ORDER BY created_at LIMIT 1;

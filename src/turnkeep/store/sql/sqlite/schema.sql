@@ -84,6 +84,7 @@ CREATE TABLE conversations (
 CREATE INDEX conversations_listed ON conversations (workspace_id, updated_at DESC, id DESC, user_id)
     WHERE deleted_at IS NULL AND kind <> 'run';
 CREATE INDEX conversations_deleted ON conversations (deleted_at) WHERE deleted_at IS NOT NULL;
+CREATE INDEX conversations_of_user ON conversations (user_id) WHERE user_id IS NOT NULL;
 
 -- Conversations with turns that no search finds yet. A table, as a partial index over the two ordinals would be
 -- rewritten at every turn; here only the first turn after an indexing writes.
@@ -379,6 +380,7 @@ CREATE TABLE table_rows (
     created_at integer NOT NULL,
     updated_at integer NOT NULL
 , user_id text) STRICT;
+CREATE INDEX table_rows_of_user ON table_rows (user_id) WHERE user_id IS NOT NULL;
 CREATE VIRTUAL TABLE row_tokens USING fts5 (
     tokens, content='', contentless_delete=1, tokenize="ascii"
 );
@@ -393,6 +395,7 @@ CREATE TABLE row_batches (
     PRIMARY KEY (table_serial, batch)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX row_batches_by_age ON row_batches (created_at);
+CREATE INDEX row_batches_of_user ON row_batches (user_id) WHERE user_id IS NOT NULL;
 
 -- Turns up to this one were compacted: what of their events and display follows from their rows is not stored any more.
 
@@ -429,7 +432,7 @@ CREATE TABLE erasures (
     not_before      integer NOT NULL,
     erased_at       integer,
     done_at         integer
-) STRICT;
+, failures integer NOT NULL DEFAULT 0, problem text) STRICT;
 CREATE INDEX erasures_open ON erasures (not_before) WHERE done_at IS NULL;
 CREATE INDEX erasures_erased ON erasures (erased_at) WHERE erased_at IS NOT NULL;
 

@@ -33,7 +33,10 @@ SELECT json_object(
                        SELECT total(u.cost) FROM usage u
                         WHERE u.org_id = :org AND u.scope = l.scope AND u.month = :month
                           AND u.scope_id IN (SELECT l.id UNION ALL SELECT d.id FROM api_keys d
-                                              WHERE l.scope = 'key' AND d.org_id = :org AND instr(d.ancestors, l.id))) END))
+                                              WHERE l.scope = 'key' AND d.org_id = :org AND instr(d.ancestors, l.id))) END,
+                   'used_messages', CASE WHEN coalesce(l.tokens, l.cost) IS NOT NULL THEN (
+                       SELECT u.ui_messages + u.api_messages FROM usage u
+                        WHERE u.org_id = :org AND u.scope = l.scope AND u.scope_id = l.id AND u.month = :month) END))
           FROM (SELECT 'workspace' AS scope, w.id, w.monthly_message_limit AS messages, w.monthly_token_limit AS tokens,
                        w.monthly_cost_limit AS cost, w.parallel_turn_limit AS turns
                   FROM workspaces w WHERE w.id = :workspace AND w.org_id = :org
@@ -426,10 +429,20 @@ SELECT {turn_columns} FROM turns WHERE id = :turn AND attempt = :attempt AND sta
 -- name: remember_call
 -- A model call that was counted, as a token that is spent. No row: it was remembered before, or the turn has ended.
 INSERT INTO one_time_tokens (token_hash, org_id, turn_id, attempt, purpose, expires_at, used_at)
-SELECT :hash, org_id, id, attempt, 'run', :now, :now FROM turns
+SELECT :hash, org_id, id, attempt, 'run', 0, :now FROM turns
  WHERE id = :turn AND attempt = :attempt AND status = 'running'
-ON CONFLICT DO NOTHING
+ON CONFLICT (token_hash) DO UPDATE SET used_at = excluded.used_at WHERE one_time_tokens.used_at IS NULL
 RETURNING turn_id;
+
+-- name: open_call
+-- A model call that is not counted yet, as a token that is not spent. It has expired from the beginning.
+INSERT INTO one_time_tokens (token_hash, org_id, turn_id, attempt, purpose, expires_at)
+SELECT :hash, org_id, id, attempt, 'run', 0 FROM turns WHERE id = :turn AND attempt = :attempt AND status = 'running'
+ON CONFLICT DO NOTHING;
+
+-- name: has_open_calls
+SELECT EXISTS (SELECT 1 FROM one_time_tokens
+                WHERE turn_id = :turn AND attempt = :attempt AND expires_at = 0 AND used_at IS NULL);
 
 -- name: count_usage
 -- Tokens of a model call that the holder did not make itself. Its settlement replaces the sum with one that has them.

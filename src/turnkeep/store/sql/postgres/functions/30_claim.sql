@@ -66,7 +66,9 @@ BEGIN
                    'scope', l.scope, 'scope_id', l.id, 'messages', l.messages, 'tokens', l.tokens, 'cost', l.cost,
                    'turns', l.turns,
                    'used_tokens', CASE WHEN l.tokens IS NOT NULL THEN (turnkeep.spent_of(p_org, l.scope, l.id)).tokens END,
-                   'used_cost', CASE WHEN l.cost IS NOT NULL THEN (turnkeep.spent_of(p_org, l.scope, l.id)).cost END))
+                   'used_cost', CASE WHEN l.cost IS NOT NULL THEN (turnkeep.spent_of(p_org, l.scope, l.id)).cost END,
+                   'used_messages', CASE WHEN coalesce(l.tokens, l.cost) IS NOT NULL
+                                         THEN turnkeep.messages_of(p_org, l.scope, l.id) END))
           FROM (SELECT 'workspace' AS scope, w.id, w.monthly_message_limit AS messages, w.monthly_token_limit AS tokens,
                        w.monthly_cost_limit AS cost, w.parallel_turn_limit AS turns
                   FROM turnkeep.workspaces w WHERE w.id = p_workspace AND w.org_id = p_org
@@ -93,6 +95,14 @@ BEGIN
              WHERE p_scope = 'key' AND d.org_id = p_org AND strpos(d.ancestors, p_id) > 0) s,
            turnkeep.used_in(p_org, p_scope, s.id,
                             to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM')) u;
+END $$;
+
+-- The messages that a scope has counted in this month.
+CREATE FUNCTION turnkeep.messages_of(p_org text, p_scope text, p_id text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT u.ui_messages + u.api_messages
+              FROM turnkeep.used_in(p_org, p_scope, p_id,
+                                    to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM')) u);
 END $$;
 
 -- Turns of a scope that run or wait, but for those that are being stopped. The turns of a key are those of the keys that it

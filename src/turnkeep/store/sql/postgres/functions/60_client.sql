@@ -263,6 +263,22 @@ BEGIN
     v_user := turnkeep.become('', '', '');
 END $$;
 
+-- The same of these agents alone: those of a caller's scopes.
+CREATE FUNCTION turnkeep.my_reached_agents(
+    p_org text, p_workspace text, p_user text, p_before text, p_limit integer, p_reached text[]
+) RETURNS SETOF turnkeep.agents LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT * FROM turnkeep.agents a
+     WHERE a.workspace_id = p_workspace AND a.deleted_at IS NULL AND a.id = ANY (p_reached)
+       AND a.id < p_before COLLATE "C"
+     ORDER BY a.id DESC LIMIT p_limit;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
 CREATE FUNCTION turnkeep.my_page(p_org text, p_workspace text, p_user text, p_page text)
 RETURNS SETOF turnkeep.pages LANGUAGE plpgsql AS $$
 DECLARE
