@@ -54,6 +54,29 @@ class TestReading:
         settings = read_settings(environ, {"port": "2", "model": None})
         assert (settings.port, settings.host, settings.model) == (2, "::1", "demo")
 
+    def test_variables_that_kubernetes_sets_for_services_are_left_alone(self) -> None:
+        """Those of the services `turnkeep`, `turnkeep-web` and `turnkeep-sandbox`, as a pod has them."""
+        environ = {}
+        for service in ("TURNKEEP", "TURNKEEP_WEB", "TURNKEEP_SANDBOX"):
+            environ |= {
+                f"{service}_SERVICE_HOST": "10.0.0.7",
+                f"{service}_SERVICE_PORT": "80",
+                f"{service}_SERVICE_PORT_HTTP": "80",
+                f"{service}_PORT": "tcp://10.0.0.7:80",
+                f"{service}_PORT_80_TCP": "tcp://10.0.0.7:80",
+                f"{service}_PORT_80_TCP_PROTO": "tcp",
+                f"{service}_PORT_80_TCP_PORT": "80",
+                f"{service}_PORT_80_TCP_ADDR": "10.0.0.7",
+                f"{service}_PORT_53_UDP": "udp://10.0.0.7:53",
+            }
+        assert read_settings(environ).port == 8787
+        assert read_runner_settings(environ).port == 8788
+        file = ConfigFile(path=Path("turnkeep.toml"), values={"TURNKEEP_PORT": "9000"})
+        assert read_settings(environ, file=file).port == 9000
+        for name in ("TURNKEEP_WEB_PORT", "TURNKEEP_PROT"):
+            with pytest.raises(InvalidRequest, match=f"{name} is no setting"):
+                read_settings({name: "9000"})
+
     def test_addresses_follow_the_data_directory(self) -> None:
         settings = read_settings({"TURNKEEP_DATA_DIR": "/srv/data"})
         assert settings.database_url == "sqlite:////srv/data/turnkeep.db"

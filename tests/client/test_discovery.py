@@ -39,6 +39,8 @@ class TestFinding:
     def test_then_the_default_address(self, tmp_path: Path) -> None:
         place = find_server(environ={"TURNKEEP_DATA_DIR": str(tmp_path), "TURNKEEP_PORT": "9000"})
         assert (place.url, place.key) == ("http://127.0.0.1:9000", None)
+        of_kubernetes = {"TURNKEEP_DATA_DIR": str(tmp_path), "TURNKEEP_PORT": "tcp://10.0.0.7:80"}
+        assert find_server(environ=of_kubernetes).url == "http://127.0.0.1:8787"
 
     def test_the_local_key_is_sent_to_the_local_server_alone(self, folder: Path) -> None:
         environ = {"TURNKEEP_DATA_DIR": str(folder)}

@@ -122,6 +122,8 @@ def _is_loopback(host: str) -> bool:
 
 def _default_url(environ: Mapping[str, str]) -> str:
     host, port = environ.get("TURNKEEP_HOST") or "127.0.0.1", environ.get("TURNKEEP_PORT") or "8787"
+    if "://" in port:  # Kubernetes sets it for a service that is called `turnkeep`
+        port = "8787"
     # A server that listens on every address is reached over loopback.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
