@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from turnkeep.config import VARIABLES, ConfigFile, Settings, Variable, find_config_file, mask_url, read_settings
+from turnkeep.config import (
+    VARIABLES,
+    ConfigFile,
+    Settings,
+    Variable,
+    exposed_secrets,
+    find_config_file,
+    mask_url,
+    read_settings,
+)
 from turnkeep.errors import InvalidRequest
 from turnkeep.sandbox.settings import read_runner_settings
 from turnkeep.secret_files import SECRET_KEYS, secret_keys, signing_secrets
@@ -170,6 +179,25 @@ class TestAFile:
     def test_that_is_wrong_is_refused_with_its_name(self, tmp_path: Path, text: str, words: str) -> None:
         with pytest.raises(InvalidRequest, match=words):
             read_settings({}, file=self.file(tmp_path, text))
+
+    def test_with_secrets_that_others_can_read_is_known(self, tmp_path: Path) -> None:
+        text = """
+            port = 1
+            bootstrap_key = "tk_1"
+            database_url = "postgresql://me:word@db/turnkeep"
+            redis_url = "redis://cache"
+            [sandbox]
+            secret = "0123456789abcdef0123456789abcdef"
+        """
+        file = self.file(tmp_path, text)
+        for mode in (0o644, 0o640, 0o604):
+            file.path.chmod(mode)
+            assert exposed_secrets(file) == ["bootstrap_key", "database_url", "sandbox_secret"]
+        file.path.chmod(0o600)
+        assert exposed_secrets(file) == []
+        harmless = self.file(tmp_path, "port = 1")
+        harmless.path.chmod(0o644)
+        assert exposed_secrets(harmless) == []
 
     def test_is_found_by_name_by_variable_and_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)

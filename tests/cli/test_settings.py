@@ -64,6 +64,24 @@ class TestAFileInTheFolder:
         done = run_turnkeep("models", env=environment(TURNKEEP_KEY="tk_mine"), cwd=tmp_path)
         assert (done.returncode, "No key is sent there." in done.stderr) == (2, True), done.stderr
 
+    def test_with_secrets_that_others_can_read_has_a_warning(self, tmp_path: Path) -> None:
+        path = tmp_path / "turnkeep.toml"
+        path.write_text('sandbox_url = "off"\nbootstrap_key = "tk_some_key_of_mine"\n')
+        path.chmod(0o644)
+        with serving(tmp_path, environment()) as server:
+            assert "Others can read bootstrap_key in turnkeep.toml. Run `chmod 600 turnkeep.toml`." in server.printed
+        found = self.config_check(tmp_path)
+        assert (found["state"], found["todo"]) == ("warn", "`chmod 600 turnkeep.toml`")
+        assert "bootstrap_key" in found["says"]
+        path.chmod(0o600)
+        with serving(tmp_path, environment()) as server:
+            assert "can read" not in server.printed
+        assert self.config_check(tmp_path)["state"] == "ok"
+
+    def config_check(self, folder: Path) -> dict[str, str]:
+        report = json.loads(run_turnkeep("doctor", "--json", env=environment(), cwd=folder).stdout)
+        return next(check for check in report["checks"] if check["name"] == "config")
+
     def test_may_have_another_name(self, tmp_path: Path) -> None:
         (tmp_path / "mine.toml").write_text('data_dir = "mine"\nsandbox_url = "off"\n')
         with serving(tmp_path, environment(), "--config", "mine.toml"):
