@@ -187,6 +187,22 @@ class TestReading:
         assert first["data"] == rows[:1]
         assert first["next_cursor"]
 
+    async def test_nothing_changes_for_readers_when_old_turns_are_compacted(
+        self, server: ApiServer, service: Client
+    ) -> None:
+        answer = await service.ask("One")
+        conversation, turn = f"/v1/conversations/{answer['conversation_id']}", f"/v1/turns/{answer['turn']['id']}"
+        paths = (f"{conversation}/trace", f"{conversation}/messages", f"{conversation}/replay", f"{turn}/trace", turn)
+
+        async def read() -> list[str]:
+            stream = await service.get(f"{turn}/events", headers={"accept": "text/event-stream"})
+            return [stream.text, *[(await service.get(path)).text for path in paths]]
+
+        before = await read()
+        assert not await server.runtime.store.compact(settled_before=2**60)
+        assert await server.runtime.store.last_seqs([answer["turn"]["id"]]) == {answer["turn"]["id"]: 0}
+        assert await read() == before
+
     async def test_the_replay_is_what_the_next_turn_sends(self, server: ApiServer, service: Client) -> None:
         answer = await service.ask("One")
         path = f"/v1/conversations/{answer['conversation_id']}/replay"

@@ -15,10 +15,24 @@ from tests import buckets
 from tests.cli.conftest import Shell
 from tests.redis_server import RedisServer
 from tests.store.databases import make_postgres_database
+from turnkeep.cli.doctor_checks import CheckFailed, TableSize, judge_sizes
 from turnkeep.files.objects import open_objects
 from turnkeep.files.ports import Objects
 
-PARTS = ["server", "key", "database", "roles", "erasures", "bucket", "files", "redis", "runner", "models", "clock"]
+PARTS = [
+    "server",
+    "key",
+    "database",
+    "roles",
+    "sizes",
+    "erasures",
+    "bucket",
+    "files",
+    "redis",
+    "runner",
+    "models",
+    "clock",
+]
 
 
 def checks(report: str) -> dict[str, Any]:
@@ -120,11 +134,15 @@ class TestTheChecks:
         finally:
             shell.on_server(redis.__aexit__)
         found = checks(done.stdout)
+        assert re.fullmatch(
+            r"[\d.]+ [KMG]B \(.*\w+ [\d.]+ [KMG]B.*\); \d+ % of the rows are dead", found["sizes"]["says"]
+        )
         states = {name: one["state"] for name, one in found.items()}
         assert states == {
             "server": "fail",
             "database": "ok",
             "roles": "ok",
+            "sizes": "ok",
             "erasures": "ok",
             "bucket": "fail",
             "files": "warn",
@@ -177,3 +195,22 @@ class TestTheChecks:
             bag.with_name("gone").rename(bag)
         assert (found["state"], "are not there" in found["says"]) == ("fail", True)
         assert "backup" in found["todo"]
+
+
+class TestSizes:
+    def test_of_the_largest_tables_are_named(self) -> None:
+        tables = [TableSize(name, size, 900, 100) for size, name in ((2_000_000_000, "messages"), (70_000, "turns"))]
+        assert judge_sizes(tables) == "2 GB (messages 2 GB, turns 70 KB); 10 % of the rows are dead"
+
+    def test_with_tables_of_mostly_dead_rows_are_a_warning(self) -> None:
+        tables = [TableSize("turns", 5_000_000, 40_000, 50_000), TableSize("usage", 9_000, 1, 5)]
+        with pytest.raises(
+            CheckFailed, match=r"55 % of the rows are dead\. Mostly dead: turns \(50,000 rows\)"
+        ) as failed:
+            judge_sizes(tables)
+        assert (failed.value.state, "Autovacuum" in failed.value.todo) == ("warn", True)
+
+    def test_of_a_sqlite_file_say_how_much_of_it_is_free(self, shell: Shell) -> None:
+        found = checks(shell.here("doctor", "--json").stdout)["sizes"]
+        assert found["state"] == "ok"
+        assert re.fullmatch(r"turnkeep.db has [\d.]+ [KM]B, of which [\d.]+ \w+ are free", found["says"])

@@ -81,7 +81,7 @@ class TestAWorkerWithSilentReaders:
 
 class TestADeletedConversation:
     async def test_is_erased_after_the_days_of_the_settings(self, cluster: Cluster) -> None:
-        engine = await cluster.enter([["Hi."]])
+        engine = await cluster.enter([["Hi."]], start=False)
         turn = await cluster.answer(engine)
         await cluster.store.delete_conversation(cluster.ann, turn.conversation_id)
         await cluster.store.restore_conversation(cluster.ann, turn.conversation_id)
@@ -119,7 +119,7 @@ class TestADeletedConversation:
     async def test_is_erased_soon_also_if_the_database_was_away_at_first(
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        engine = await cluster.enter([["Hi."]])
+        engine = await cluster.enter([["Hi."]], start=False)
         turn = await cluster.answer(engine)
         await cluster.store.delete_conversation(cluster.ann, turn.conversation_id)
         purge, failures = cluster.store.purge, [Unavailable("The database is away.")]
@@ -141,7 +141,7 @@ class TestADeletedConversation:
 
 class TestTheKeysOfRows:
     async def test_are_remembered_for_a_day_even_where_nothing_else_is(self, cluster: Cluster) -> None:
-        engine = await cluster.enter([["Hi."]])
+        engine = await cluster.enter([["Hi."]], start=False)
         turn = await cluster.answer(engine)
         table = await cluster.store.create_table(cluster.ann, name="T", columns=[Column(key=0, name="A", type="text")])
         await cluster.store.add_rows(cluster.ann, table.id, [["x"]], batch="k")
@@ -153,3 +153,20 @@ class TestTheKeysOfRows:
 
         await cluster.until(has_swept)
         assert await cluster.store.added_rows(cluster.ann, table.id, batch="k") == range(1, 2)
+
+
+class TestAnOldTurn:
+    async def test_is_compacted_and_read_as_before(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        engine = await cluster.enter([["Hi ", "there."]], start=False)
+        turn = await cluster.answer(engine)
+        before = await cluster.events(turn.id)
+        assert (await cluster.store.last_seqs([turn.id])) == {turn.id: 2}
+        monkeypatch.setattr("turnkeep.engine.worker.COMPACT_AFTER_MS", -60_000)
+        await cluster.enter([])
+
+        async def is_compacted() -> bool:
+            return (await cluster.store.last_seqs([turn.id])) == {turn.id: 0}
+
+        await cluster.until(is_compacted)
+        assert await cluster.events(turn.id) == before
+        assert [row.display for row in await cluster.rows(turn.id)] == [None, None]

@@ -23,6 +23,7 @@ from turnkeep.model.principals import ApiKey, Member, Org, Principal, Scopes, Us
 from turnkeep.model.sessions import Invite, PageSession
 from turnkeep.model.turns import Turn
 from turnkeep_client import wire
+from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Files, Recorded, Result
 
 Shape = TypeVar("Shape", bound=Struct)
@@ -80,8 +81,10 @@ def hit_of(hit: Hit, users: UserRefs, *, is_search: bool) -> wire.Conversation:
 
 
 def row_of(row: Message, user: UserRef | None) -> wire.TraceRow:
-    """A row of a conversation that belongs to this user."""
-    return _view(wire.TraceRow, row, user=user, content=row.display)
+    """A row of a conversation that belongs to this user. The display of an answer without steps may not be stored."""
+    is_answer = row.role == "assistant" and not row.internal
+    content = parts_of(row.blocks) if row.display is None and is_answer else row.display
+    return _view(wire.TraceRow, row, user=user, content=content)
 
 
 def key_of(key: ApiKey, *, secret: str | None = None) -> wire.Key:

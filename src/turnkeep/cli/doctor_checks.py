@@ -35,6 +35,9 @@ SECONDS = 5.0
 FREE_BYTES = 500_000_000
 OTEL_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 SKEW_SECONDS = 5.0
+SHOWN_TABLES = 5
+BLOATED_ROWS = 10_000
+"""With fewer dead rows no vacuum needs to begin."""
 LATE_MS = 3_600_000
 """An erasure that has been open for longer is reported."""
 _DOWN = "is compared with the server's, which is down"
@@ -77,6 +80,7 @@ async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool,
         findings += [
             await run_check("database", local.database),
             await run_check("roles", local.roles),
+            await run_check("sizes", local.sizes),
             *([await run_check("rows", local.rows, seconds=None)] if rows else []),
             await run_check("erasures", local.erasures),
             await run_check("bucket", local.bucket),
@@ -173,6 +177,31 @@ class LocalChecks:
         if problems:
             raise CheckFailed("; ".join(problems), "Take these rights away; the server does not start until then.")
         return f"{login} sees only what a user may see"
+
+    async def sizes(self) -> str:
+        """How large the database is, and how much of it waits to be used again."""
+        if not self._settings.is_sqlite:
+            return judge_sizes(await self._sizes_of_postgres())
+        path = self._settings.sqlite_path
+        if not path.exists():
+            raise CheckFailed(f"there is no {path.name} yet", "See above.", state="warn")
+        size, free = await asyncio.to_thread(_size_of_sqlite, path)
+        return f"{path.name} has {in_units(size)}, of which {in_units(free)} are free"
+
+    async def _sizes_of_postgres(self) -> "list[TableSize]":
+        import asyncpg
+
+        from turnkeep.store.postgres.io.address import DatabaseAddress
+        from turnkeep.store.postgres.io.statements import statements
+
+        try:
+            connection = await DatabaseAddress(self._settings.database_url).connect(statement_cache_size=0)
+            try:
+                return [TableSize(*row) for row in await connection.fetch(statements()["table_sizes"])]
+            finally:
+                await connection.close()
+        except (OSError, asyncpg.InternalClientError, asyncpg.PostgresError) as exc:
+            raise CheckFailed("could not be looked at: the database is away", "See above.") from exc
 
     async def rows(self) -> str:
         """Compare the rows of all tenants, on a connection without a time limit. A server may use the database
@@ -488,6 +517,58 @@ def _detail(body: bytes) -> str:
         return str(msgspec.json.decode(body, type=dict)["detail"])
     except (msgspec.MsgspecError, KeyError):
         return "it did not say why"
+
+
+class TableSize(Struct, frozen=True):
+    """A table of PostgreSQL with its indexes, and its rows. Dead ones were changed or erased, and a vacuum has yet to
+    make room of them."""
+
+    name: str
+    size: int
+    live: int
+    dead: int
+
+    @property
+    def is_bloated(self) -> bool:
+        return self.dead >= BLOATED_ROWS and self.dead > self.live
+
+
+def judge_sizes(tables: Sequence[TableSize]) -> str:
+    """The sizes of the largest tables, which come first."""
+    shown = ", ".join(f"{table.name} {in_units(table.size)}" for table in tables[:SHOWN_TABLES])
+    dead, rows = sum(table.dead for table in tables), sum(table.live + table.dead for table in tables)
+    size = in_units(sum(table.size for table in tables))
+    says = f"{size} ({shown}); {100 * dead // max(rows, 1)} % of the rows are dead"
+    bloated = [table for table in tables if table.is_bloated]
+    if bloated:
+        raise CheckFailed(
+            f"{says}. Mostly dead: {', '.join(f'{table.name} ({table.dead:,} rows)' for table in bloated)}",
+            "Autovacuum does not keep up. End old transactions (see pg_stat_activity), or let it run more often.",
+            state="warn",
+        )
+    return says
+
+
+def in_units(size: int) -> str:
+    """A number of bytes, for people."""
+    value = float(size)
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if value < 1_000:
+            return f"{value:.3g} {unit}"
+        value /= 1_000
+    return f"{value:,.3g} TB"
+
+
+def _size_of_sqlite(path: Path) -> tuple[int, int]:
+    """The bytes of the file, and those of its free pages, which are used again before it grows."""
+    import apsw
+
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        pages, free, page = (connection.pragma(name) for name in ("page_count", "freelist_count", "page_size"))
+    finally:
+        connection.close()
+    return pages * page, free * page
 
 
 def judge_files(report: BagReport) -> str:

@@ -149,6 +149,7 @@ class Engine:
         for task in self._background:
             with suppress(asyncio.CancelledError):
                 await task
+        await self._sweeper.close()
 
     async def ask(self, question: Question, *, take_lines: TakeLines | None = None) -> Claimed:
         """Claim a turn and run it. Raises what the store's `claim` raises; nothing is stored then.

@@ -43,6 +43,7 @@ from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.store.commands import Settlement
+from turnkeep.store.ports import TurnStore
 from turnkeep.tools.ports import Toolbox
 from turnkeep.tools.registry import FixedToolbox
 from turnkeep_client.wire.events import Failure, Recorded
@@ -51,8 +52,13 @@ ADOPT_AT_ONCE = 50
 PURGE_SECONDS = 600.0
 PURGE_RETRY_SECONDS = 60.0
 """The pause after a purge that failed, because the database or the bucket was away."""
+SWEEP_LEASE_SECONDS = 15.0
 DAY_MS = 86_400_000
 SILENT_IMPORT_MS = 600_000
+COMPACT_AFTER_MS = 3_600_000
+"""Most streams of a turn are read within an hour. Later its events are made from its rows."""
+COMPACT_PAUSE_SECONDS = 0.05
+"""Between two steps, so that a server that was upgraded goes through old turns beside its other work."""
 KNOWLEDGE_STEPS = 200
 RENEW_FIRST_SECONDS = 4.0
 """How long living workers may take to renew their leases after the database was away. They try again twice a second,
@@ -486,12 +492,40 @@ class Worker:
         return max(0.0, active.settings.turn_timeout_seconds - (self._clock() - started_at) / 1000)
 
 
+class SweepLease:
+    """The lease on the work that one worker does for all. Two workers that both believe to hold it do no harm, only the
+    same work twice.
+
+    Decision: docs/decisions/0110
+    """
+
+    def __init__(self, store: TurnStore, worker: str) -> None:
+        self._store = store
+        self._worker = worker
+        self._is_held = False
+        self._ask_at = 0.0
+
+    async def is_held(self) -> bool:
+        """Whether this worker holds it. The store is asked every few seconds, and only by a worker with work to do."""
+        if time.monotonic() >= self._ask_at:
+            self._is_held = await self._store.hold_sweep(self._worker, seconds=SWEEP_LEASE_SECONDS)
+            self._ask_at = time.monotonic() + SWEEP_LEASE_SECONDS / 3
+        return self._is_held
+
+    async def leave(self) -> None:
+        """Let another worker take it at once. Without the database, it ends by itself."""
+        if self._is_held:
+            self._is_held = False
+            with suppress(WorldError):
+                await self._store.leave_sweep(self._worker)
+
+
 class Sweeper:
     """Does the periodic work of a worker. Every part of it may run on all workers at once.
 
-    It promotes waiting turns, adopts turns that no worker holds, stops turns without readers, keeps the search index
-    up to date, and continues erasures. Beside that it erases what was deleted long ago: however long that takes, no
-    sweep waits for it.
+    It promotes waiting turns, adopts turns that no worker holds, and stops turns without readers. The worker that holds
+    the sweep lease also keeps the search index up to date, continues erasures, and erases what was deleted long ago.
+    The last of these may take long, and no sweep waits for it.
     """
 
     def __init__(self, services: Services, worker: Worker, eraser: Eraser) -> None:
@@ -502,6 +536,7 @@ class Sweeper:
         self._file_cleanup = services.file_cleanup
         self._worker = worker
         self._eraser = eraser
+        self._lease = SweepLease(services.store, worker.name)
         self._erased_at = 0
         """When something was last erased, as far as this worker's caches have forgotten it."""
         self._answered_at = time.monotonic()
@@ -519,11 +554,13 @@ class Sweeper:
             await asyncio.sleep(self._pause_seconds)
 
     async def purge_for_ever(self) -> None:
-        """Erase what was deleted long ago, all of it, at the start and then every ten minutes."""
+        """Erase what was deleted long ago, all of it, at the start and then every ten minutes, if this worker holds the
+        sweep lease."""
         while True:
             pause = PURGE_SECONDS
             try:
-                await self._purge()
+                if await self._lease.is_held():
+                    await self._purge()
             except WorldError:
                 pause = PURGE_RETRY_SECONDS
             except Exception as exc:  # a purge that fails must not end all purges
@@ -547,10 +584,15 @@ class Sweeper:
         if due.erased_at > self._erased_at:
             await self._worker.forget_erased()
             self._erased_at = due.erased_at
-        if due.has_erasures:
-            await self._eraser.continue_open()
-        if due.has_unindexed:
-            await self._store.index_pending()
+        if (due.has_erasures or due.has_unindexed) and await self._lease.is_held():
+            if due.has_erasures:
+                await self._eraser.continue_open()
+            if due.has_unindexed:
+                await self._store.index_pending()
+
+    async def close(self) -> None:
+        """Leave the work for all to another worker."""
+        await self._lease.leave()
 
     @property
     def _pause_seconds(self) -> float:
@@ -571,6 +613,8 @@ class Sweeper:
         self._answered_at = now
 
     async def _purge(self) -> None:
+        while await self._store.add_up_usage():
+            pass
         await self._purge_knowledge()
         deleted_before = int(self._clock() - self._settings.retention_days * DAY_MS)
         while True:
@@ -582,6 +626,15 @@ class Sweeper:
                     await self._file_cleanup.delete(purged.storage_keys)
         if self._file_cleanup is not None:
             await self._file_cleanup.tidy()
+        await self._compact()
+
+    async def _compact(self) -> None:
+        """Compact all turns that settled some time ago."""
+        settled_before = int(self._clock() - COMPACT_AFTER_MS)
+        while await self._lease.is_held():
+            if not await self._store.compact(settled_before=settled_before):
+                return
+            await asyncio.sleep(COMPACT_PAUSE_SECONDS)
 
     async def _purge_knowledge(self) -> None:
         """Erase rows of deleted tables, and of imports whose server died. Small steps, so that other writes are not

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from turnkeep.ids import ConversationId
+from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.agents import Agent, AgentSpec, Snapshot
-from turnkeep.model.conversations import Conversation
+from turnkeep.model.conversations import Conversation, events_from_rows
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
 from turnkeep.model.knowledge import Row as TableRow
@@ -400,10 +400,21 @@ def conversation_record(conversation: Conversation) -> dict[str, Any]:
     return record | {"metadata": json_or_null(conversation.metadata)}
 
 
-def event_values(event: TurnEvent) -> tuple[str, str]:
-    """The values of `type, payload`. The content of the last event is not stored twice: it is the final row's
-    display."""
-    if isinstance(event, Result) or (isinstance(event, Failure) and event.content is not None):
+def settled_rows(rows: Sequence[Message]) -> list[Message]:
+    """The rows with which a turn is settled, as they are stored: without a display that follows from the blocks, as
+    that of an answer without steps does."""
+    return [structs.replace(row, display=None) if _is_plain(row) else row for row in rows]
+
+
+def _is_plain(row: Message) -> bool:
+    return row.role == "assistant" and row.display is not None and row.display == parts_of(row.blocks)
+
+
+def event_values(event: TurnEvent, *, rows: Sequence[Message] = ()) -> tuple[str, str]:
+    """The values of `type, payload`. The content of the last event is not stored with it if one of these rows of the
+    turn has it as its display."""
+    is_in_rows = any(row.display is not None for row in rows)
+    if is_in_rows and (isinstance(event, Result) or (isinstance(event, Failure) and event.content is not None)):
         event = structs.replace(event, content=())
     kind = event.__struct_config__.tag
     assert isinstance(kind, str)
@@ -416,6 +427,31 @@ def to_recorded(seq: int, payload: str, display: str | None) -> Recorded:
     if display is not None and isinstance(event, Result | Failure) and event.content is not None:
         event = structs.replace(event, content=_parts(display))
     return Recorded(seq=seq, event=event)
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What of a turn need not be stored. `sequence` is the row whose display follows from its blocks."""
+
+    turn_id: TurnId
+    drops_events: bool
+    sequence: int | None
+
+
+def compacted(turn: Turn, rows: Sequence[Message], payloads: Sequence[str]) -> Compacted:
+    """What of a settled turn follows from its rows.
+
+    The events that are made from rows (`events_from_rows`) must be those that are stored, byte for byte, so that a
+    reader gets the same. A display must be what readers are shown of the blocks alone.
+
+    Decision: docs/decisions/0204
+    """
+    final = next((row for row in reversed(rows) if not row.internal and row.display is not None), None)
+    display = None if final is None or final.display is None else json_text(final.display)
+    stored = [to_recorded(0, payload, display).event for payload in payloads]
+    made = events_from_rows(turn, settled_rows(rows))
+    follows = [encode(event) for event in stored] == [encode(event) for event in made]
+    sequence = final.turn_sequence if final is not None and _is_plain(final) and follows else None
+    return Compacted(turn.id, drops_events=follows, sequence=sequence)
 
 
 def to_file(row: Row) -> File:

@@ -94,9 +94,10 @@ class TestAnAnswer:
         assert settlement.final is not None
         final = structs.replace(settlement.final, sources=(source,), metadata={"m": 1})
         await store.settle(held, after=1, settlement=structs.replace(settlement, final=final))
-        assert (await store.turn_rows(held.turn_id))[-1] == final
+        stored = (await store.turn_rows(held.turn_id))[-1]
+        assert stored == structs.replace(final, display=None), "the display follows from the blocks"
         answer = (await store.transcript(tenant.ann, held.conversation_id)).data[-1]
-        assert answer.sources == (source,)
+        assert (answer.sources, answer.content) == ((source,), final.display)
 
     async def test_a_whole_tool_turn_leaves_four_rows_and_counts_two(self, store: Store, tenant: Tenant) -> None:
         turn = await finish_with_tool(store, tenant.ann)

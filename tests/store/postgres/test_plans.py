@@ -1,80 +1,239 @@
-"""Query plans: what runs every second on every worker must not cost more when there are more conversations."""
+"""Query plans: what runs every second, and what pages and turns read, must not cost more when there is more data."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import asyncpg
 import msgspec
 import pytest
+from msgspec import Struct
 
 from tests.store.factories import Tenant
 from turnkeep.store.postgres.io.statements import statements
 
-CONVERSATIONS = 50_000
-UNINDEXED = 3
+FEW, MANY = 30_000, 500_000
+USERS = 1_000
+WAITING = 3
+"""Conversations with turns that no search finds yet."""
 
-# Every conversation has two settled turns and a title that can be found. The last three still wait for the index.
-MANY_CONVERSATIONS = f"""
-INSERT INTO turnkeep.conversations (id, org_id, workspace_id, user_id, kind, title, turn_count, next_ordinal,
-                                    indexed_ordinal, created_at, updated_at)
-SELECT format('conv_%s', n), $1, $2, 'user_1', 'chat', 'Title ' || n, 2, 3,
-       CASE WHEN n > {CONVERSATIONS - UNINDEXED} THEN 0 ELSE 2 END, n, n
-  FROM generate_series(1, {CONVERSATIONS}) n
-"""
-THEIR_TURNS = f"""
-INSERT INTO turnkeep.turns (id, org_id, workspace_id, conversation_id, ordinal, active, status, principal_ref, source,
-                            month, created_at, started_at, settled_at)
-SELECT format('turn_%s_%s', n, ordinal), $1, $2, format('conv_%s', n), ordinal, true, 'succeeded', 'user_1', 'api',
-       '2025-06', n, n, n
-  FROM generate_series(1, {CONVERSATIONS}) n, generate_series(1, 2) ordinal
-"""
-THEIR_TITLES = f"""
+# One in a second, of a thousand users. Each has a settled turn of two messages, and a title that can be found. For
+# every ten there is a file, in a conversation or saved, of which the first few are deleted, and a table.
+INSERTS = (
+    """
+INSERT INTO turnkeep.conversations (id, org_id, workspace_id, user_id, kind, title, turn_count, message_count,
+                                    next_ordinal, indexed_ordinal, head_turn_id, created_at, updated_at)
+SELECT format('conv_%s', n), {org}, {workspace}, format('user_%s', n % {users}), 'chat', 'Title ' || n, 1, 2, 2,
+       CASE WHEN n > {size} - {waiting} THEN 0 ELSE 1 END, format('turn_%s', n), n * 1000, n * 1000
+  FROM generate_series(1, {size}) n
+""",
+    """
+INSERT INTO turnkeep.turns (id, org_id, workspace_id, conversation_id, user_id, ordinal, active, status, attempt,
+                            last_seq, principal_ref, source, month, created_at, started_at, settled_at)
+SELECT format('turn_%s', n), {org}, {workspace}, format('conv_%s', n), format('user_%s', n % {users}), 1, true,
+       'succeeded', 1, 2, 'user_1', 'api', '2025-06', n * 1000, n * 1000, n * 1000
+  FROM generate_series(1, {size}) n
+""",
+    """
+INSERT INTO turnkeep.messages (turn_id, turn_sequence, id, org_id, conversation_id, role, internal, blocks, created_at)
+SELECT format('turn_%s', n), s, format('msg_%s_%s', n, s), {org}, format('conv_%s', n),
+       CASE s WHEN 0 THEN 'user' ELSE 'assistant' END, false, '[{{"type":"text","text":"Hello"}}]', n * 1000
+  FROM generate_series(1, {size}) n, generate_series(0, 1) s
+""",
+    """
+INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
+SELECT format('turn_%s', n), s, {org}, CASE s WHEN 1 THEN 'turn' ELSE 'result' END, '{{}}'
+  FROM generate_series(1, {size}) n, generate_series(1, 2) s
+""",
+    """
 INSERT INTO turnkeep.search_entries (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-SELECT format('conv_%s', n), format('conv_%s', n), -1, $1, $2, 'user_1', 'title'::tsvector
-  FROM generate_series(1, {CONVERSATIONS - UNINDEXED}) n
-"""
+SELECT format('conv_%s', n), CASE s WHEN -1 THEN format('conv_%s', n) ELSE format('turn_%s', n) END, s, {org},
+       {workspace}, format('user_%s', n % {users}),
+       array_to_tsvector(ARRAY['hello', 'number' || n] || CASE WHEN n <= 3 THEN '{{seldom}}'::text[] ELSE '{{}}' END)
+  FROM generate_series(1, {size} - {waiting}) n, generate_series(-1, 0) s
+""",
+    """
+INSERT INTO turnkeep.files (id, org_id, workspace_id, user_id, conversation_id, name, name_key, mime_type, size, sha256,
+                            storage_key, source, status, created_at, deleted_at, saved_at)
+SELECT format('file_%s', n), {org}, {workspace}, format('user_%s', n % {users}),
+       CASE WHEN n % 20 = 1 THEN format('conv_%s', n) END, 'a', 'a',
+       'text/plain', 1, md5(n::text) || md5(n::text), 'bag/' || n, 'user', 'ready', n * 1000,
+       CASE WHEN n <= 30 THEN 1 END, CASE WHEN n % 20 <> 1 THEN n * 1000 END
+  FROM generate_series(1, {size}, 10) n
+""",
+    """
+INSERT INTO turnkeep.file_texts (org_id, sha256, text, created_at)
+SELECT f.org_id, f.sha256 || '/plain', 'text', f.created_at FROM turnkeep.files f
+""",
+    """
+INSERT INTO turnkeep.tables (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at)
+SELECT format('table_%s', n), {org}, {workspace}, 'Table ' || n, 'table ' || n, '', '[]', n * 1000, n * 1000
+  FROM generate_series(1, {size}, 10) n
+""",
+)
+LATER = 2**62
+"""After everything that was made."""
 
 
-@pytest.fixture
-async def connection(uri: str, tenant: Tenant) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-    """A connection to a database with many conversations, whose statistics are current."""
-    opened = await asyncpg.connect(uri)
-    for insert in (MANY_CONVERSATIONS, THEIR_TURNS, THEIR_TITLES):
-        await opened.execute(insert, tenant.org.id, tenant.workspace.id)
-    await opened.execute("VACUUM ANALYZE")
-    yield opened
-    await opened.close()
+class Case(Struct, frozen=True):
+    """A statement, what it is given, how many rows it finds, and how many blocks it may read for them."""
+
+    name: str
+    values: tuple[Any, ...] = ()
+    rows: int | None = None
+    blocks: int = 60
+    as_client: bool = False
 
 
-class TestTheSweeper:
-    @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-    async def test_finds_what_waits_for_the_search_index_without_reading_the_other_conversations(
-        self, connection: "asyncpg.Connection[asyncpg.Record]", tenant: Tenant, mode: str
-    ) -> None:
-        await connection.execute(f"SET plan_cache_mode = {mode}")
-        for name in ("pending_conversations", "pending_titles"):
-            await connection.execute(f"PREPARE {name} (text, bigint) AS {statements()[name]}")
-            for workspace in ("NULL", f"'{tenant.workspace.id}'"):
-                found = await connection.fetchval(
-                    f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {name} ({workspace}, 100)"
-                )
-                [plan] = msgspec.json.decode(found)
-                used = {node.get("Index Name") for node in nodes(plan["Plan"])}
-                scans = [node["Node Type"] for node in nodes(plan["Plan"]) if "Seq Scan" in node["Node Type"]]
-                assert plan["Plan"]["Actual Rows"] == UNINDEXED
-                assert "conversations_to_index" in used, plan
-                assert not scans, plan
-                assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 100, plan
+class Crowd(Struct, frozen=True):
+    """A database with many conversations, whose statistics are current."""
 
-    async def test_finds_nothing_to_do_without_reading_what_has_ended(
-        self, connection: "asyncpg.Connection[asyncpg.Record]"
-    ) -> None:
-        await connection.execute("UPDATE turnkeep.conversations SET indexed_ordinal = 2 WHERE indexed_ordinal = 0")
-        await connection.execute("VACUUM ANALYZE turnkeep.conversations")
-        found = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statements()['due_work']}")
+    connection: Any
+    tenant: Tenant
+    size: int
+
+    @property
+    def sweep(self) -> tuple[Case, ...]:
+        """What a worker asks while nothing happens, and what it does about the little that there is to do."""
+        waiting = [f"conv_{n}" for n in range(self.size - WAITING + 1, self.size + 1)]
+        none: list[str] = []
+        return (
+            Case("due_work", rows=1, blocks=100),
+            Case("hold_sweep", ("worker-1", 1_000)),
+            Case("conversations_waiting", rows=0),
+            Case("expired_turns", (50, False), rows=0),
+            Case("cancel_unwatched", rows=0),
+            Case("last_seqs", ([f"turn_{n}" for n in range(1, 11)],), rows=10),
+            Case("pending_titles", (None, 500), rows=WAITING),
+            Case("pending_titles", (self.tenant.workspace.id, 500), rows=WAITING),
+            Case("pending_conversations", (None, 500), rows=WAITING),
+            Case("pending_conversations", (self.tenant.workspace.id, 500), rows=WAITING),
+            Case("rows_to_index", (waiting, [0] * WAITING, [1] * WAITING), rows=2 * WAITING),
+            Case(
+                "index_turns",
+                (waiting, [0] * WAITING, [1] * WAITING, ["x"] * WAITING, ["x"] * WAITING, *[none] * 4),
+                rows=WAITING,
+                blocks=150,
+            ),
+            Case("take_erasures", (1_000, 10), rows=0),
+            Case("take_entries", (100, 1_000), rows=0),
+            Case("purgeable", (LATER, 100), rows=0),
+            Case("purgeable_files", (none, LATER, 100), rows=3),
+            Case("purgeable_files", (["conv_41", "conv_61"], 0, 100), rows=2),
+            Case("lock_purgeable", (LATER, none), rows=0),
+            Case("drop_unfinished_files", (LATER, LATER, 100), rows=0),
+            Case("drop_lost_texts", (100,), rows=0),
+            Case("tables_to_erase", (LATER,), rows=0),
+            Case("erase_old_batches", (LATER,), rows=0),
+        )
+
+    @property
+    def reads(self) -> tuple[Case, ...]:
+        """The lists, the transcript, the window, and a search."""
+        org, workspace = self.tenant.org.id, self.tenant.workspace.id
+        middle = self.size // 2 * 1_000
+        user = (org, workspace, "user_7")
+        everyone, owner, anyone = (org, workspace, "*"), user, (org, workspace, None)
+        found = [f"conv_{n}" for n in range(1, 4)]
+        return (
+            Case("my_conversations", (*user, LATER, "~", 21), rows=21, blocks=250, as_client=True),
+            Case(
+                "my_conversations",
+                (*user, middle, "~", 21),
+                rows=min(21, self.size // USERS // 2),
+                blocks=250,
+                as_client=True,
+            ),
+            Case("my_conversations", (*everyone, LATER, "~", 21), rows=21, blocks=900, as_client=True),
+            Case("my_conversations", (*everyone, middle, "~", 21), rows=21, blocks=900, as_client=True),
+            Case("my_conversation", (*everyone, "conv_7"), rows=1, as_client=True),
+            Case("my_conversation_with_queue", (*everyone, "conv_7"), rows=1, as_client=True),
+            Case("my_transcript", (*everyone, "conv_7", False, 2**31 - 1, 0, 51), rows=2, as_client=True),
+            Case("my_transcript", (*everyone, "conv_7", True, 0, -1, 51), rows=2, as_client=True),
+            Case("my_saved_files", (*user, "~", 51), as_client=True, blocks=600),
+            Case("window", ("conv_7", 20, 1_001, 2**31 - 1), rows=2),
+            Case("events_after", ("turn_7", 0, 1_000), rows=2),
+            Case("found_conversations", (*owner, "number7", LATER, "~", 21), rows=1),
+            Case("found_conversations", (*owner, "hello", LATER, "~", 21), rows=21, blocks=1_000),
+            Case("found_conversations", (*anyone, "seldom", LATER, "~", 21), rows=3, blocks=120),
+            Case("found_conversations", (*anyone, "hello", LATER, "~", 21), rows=21, blocks=6_000),
+            Case("found_messages", (found, "seldom"), rows=3),
+            Case("my_found", (*everyone, found), rows=3, as_client=True),
+            Case("my_messages", (*everyone, ["turn_1", "turn_2"], [0, 1]), rows=2, as_client=True),
+        )
+
+    async def problems(self, cases: Sequence[Case], mode: str) -> list[str]:
+        """What is wrong with the plans of these statements."""
+        return [problem for case in cases for problem in await self._problems(case, mode)]
+
+    async def _problems(self, case: Case, mode: str) -> list[str]:
+        await self.connection.execute("BEGIN")
+        try:
+            await self.connection.execute(
+                f"SET LOCAL ROLE {'turnkeep_client' if case.as_client else 'turnkeep_engine'}"
+            )
+            await self.connection.execute(f"SET LOCAL plan_cache_mode = {mode}")
+            await self.connection.execute(f"PREPARE asked AS {statements()[case.name]}")
+            asked = f"asked ({', '.join(map(_literal, case.values))})" if case.values else "asked"
+            await self.connection.execute("SAVEPOINT unchanged")
+            await self.connection.execute(f"EXECUTE {asked}")  # so that what it needs of the catalogue is known
+            await self.connection.execute("ROLLBACK TO unchanged")
+            found = await self.connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE {asked}")
+        finally:
+            await self.connection.execute("ROLLBACK")
+            await self.connection.execute("DEALLOCATE asked")
         [plan] = msgspec.json.decode(found)
-        assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 100, plan
-        assert not any(await connection.fetchrow(statements()["due_work"]) or [True])
+        return list(_problems(case, plan["Plan"]))
+
+
+def _problems(case: Case, plan: dict[str, Any]) -> Iterator[str]:
+    label = f"{case.name}{case.values}"[:120]
+    blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+    if blocks > case.blocks:
+        yield f"{label} read {blocks} blocks, more than {case.blocks}"
+    if case.rows is not None and plan["Actual Rows"] != case.rows:
+        yield f"{label} found {plan['Actual Rows']} rows, not {case.rows}"
+    for node in nodes(plan):
+        if "Seq Scan" in node["Node Type"] and node["Relation Name"] in LARGE:
+            yield f"{label} reads all of {node['Relation Name']}"
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, list):
+        return f"ARRAY[{', '.join(map(_literal, value))}]" if value else "'{}'"
+    if isinstance(value, bool) or value is None:
+        return {None: "NULL", True: "true", False: "false"}[value]
+    return repr(value)
+
+
+LARGE = {"conversations", "turns", "messages", "turn_events", "search_entries", "files", "file_texts", "tables"}
+
+
+@pytest.fixture(params=[pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.nightly)])
+async def crowd(request: pytest.FixtureRequest, uri: str, tenant: Tenant) -> AsyncIterator[Crowd]:
+    connection = await asyncpg.connect(uri)
+    size = request.param
+    names = {
+        "org": f"'{tenant.org.id}'",
+        "workspace": f"'{tenant.workspace.id}'",
+        "users": USERS,
+        "waiting": WAITING,
+        "size": size,
+    }
+    for insert in INSERTS:
+        await connection.execute(insert.format(**names))
+    await connection.execute("VACUUM ANALYZE")
+    yield Crowd(connection, tenant, size)
+    await connection.close()
+
+
+class TestManyConversations:
+    async def test_make_no_statement_of_a_sweep_read_more(self, crowd: Crowd) -> None:
+        for mode in ("force_custom_plan", "force_generic_plan"):
+            assert "\n".join(await crowd.problems(crowd.sweep, mode)) == ""
+
+    async def test_make_no_list_page_window_or_search_read_more(self, crowd: Crowd) -> None:
+        for mode in ("force_custom_plan", "force_generic_plan"):
+            assert "\n".join(await crowd.problems(crowd.reads, mode)) == ""
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -1,5 +1,6 @@
-"""Query plans: a turn must not cost more in a long conversation."""
+"""Query plans: a turn must not cost more in a long conversation, and no statement reads what there is of everybody."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from tests.store.factories import Tenant, a_conversation, elsewhere, finish, fin
 from turnkeep.clock import FakeClock
 from turnkeep.ids import ConversationId
 from turnkeep.store.sqlite import SqliteStore
+from turnkeep.store.sqlite.io.boundary import CurrentPrincipal, install_views
+from turnkeep.store.sqlite.io.session import load_texts
 
 TURNS = 300
 
@@ -61,3 +64,55 @@ class TestATurnOfALongConversation:
                 await finish(store, tenant.ann, conversation_id=conversation_id)
         cost_of_short = await cost(short)
         assert await cost(long) < 1.2 * cost_of_short
+
+
+LARGE = {
+    "conversations",
+    "turns",
+    "messages",
+    "turn_events",
+    "turn_logs",
+    "search_entries",
+    "files",
+    "table_rows",
+    "usage",
+}
+WHOLE = {
+    # What `turnkeep doctor --rows` compares.
+    "row_counts",
+    "row_problems",
+    # Views, which are read with a condition.
+    "my_conversations",
+    "my_turns",
+    "my_messages",
+    "my_files",
+    "my_table_rows",
+    # Once for a workspace that is made or deleted, or for an erasure.
+    "insert_workspace",
+    "workspace_holds",
+    "delete_workspace",
+    "conversations_to_erase",
+    "left_to_erase",
+}
+"""Statements that may read a large table whole."""
+
+
+class TestAStatement:
+    async def test_reads_no_large_table_whole(self, store: SqliteStore, path: Path) -> None:
+        connection = apsw.Connection(str(path))
+        install_views(connection, load_texts(), CurrentPrincipal())
+        found = {name: scans for name, text in load_texts().items() if (scans := scanned(connection, text))}
+        connection.close()
+        assert {name: scans for name, scans in found.items() if name not in WHOLE} == {}
+        assert set(found) >= {"row_counts", "my_turns"}, "this test sees scans"
+
+
+def scanned(connection: apsw.Connection, text: str) -> set[str]:
+    """The large tables that a statement reads whole. A partial index has only few of the rows of its table."""
+    names = {table: table for table in LARGE}
+    names |= {alias: table for table, alias in re.findall(r"\b(\w+)(?: AS)? (\w+)\b", text) if table in LARGE}
+    values = dict.fromkeys(re.findall(r":(\w+)", text)) or [None] * len(set(re.findall(r"\?\d+", text)))
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", values)
+    scans = [re.fullmatch(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", step) for *_, step in plan]
+    partial = {"turns_single_flight", "turns_waiting"}
+    return {names[scan[1]] for scan in scans if scan and scan[1] in names and scan[2] not in partial}

@@ -585,7 +585,7 @@ class RunResponse:
             turn = await self._runtime.engine.wait(self._turn_id)
         except Draining as exc:
             return ErrorLine(code=exc.code, message=exc.detail)
-        [last] = await store.events(turn.id, after=turn.last_seq - 1)
+        *_, last = await store.events(turn.id, after=turn.last_seq - 1)
         said = self._pipe.ending
         match last.event:
             case Result():

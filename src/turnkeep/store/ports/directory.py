@@ -119,6 +119,10 @@ class DirectoryStore(Protocol):
     ) -> MonthlyUsage:
         """The user's own month; without a user, the workspace's. A service key also gets its own month."""
 
+    async def add_up_usage(self, *, limit: int = 1_000) -> bool:
+        """Bring counters together that are kept in several places, so that many turns at once can be counted. False if
+        there was nothing left to do. What `usage` says does not change."""
+
     async def usage_rows(
         self,
         principal: Principal,

@@ -110,6 +110,15 @@ class TurnStore(Protocol):
         The look is cheap, and reads no more when there are more conversations.
         """
 
+    async def hold_sweep(self, worker: str, *, seconds: float) -> bool:
+        """Take the sweep lease for this long, or keep it. False while another worker has it.
+
+        One worker holds it at a time. It does the work that no other worker needs to do as well.
+        """
+
+    async def leave_sweep(self, worker: str) -> None:
+        """Let go of the sweep lease, so that another worker may take it at once."""
+
     async def promote_waiting(self) -> list[TurnId]:
         """Wherever turns wait and none runs, let the first of them run (as `settle` does)."""
 
@@ -151,6 +160,11 @@ class TurnStore(Protocol):
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         """Events later than `after`, in order. Those of an appended or imported turn are made from its rows."""
+
+    async def compact(self, *, settled_before: int, limit: int = 200) -> bool:
+        """Drop what follows from the rows of turns that settled before that moment: events, and the display of an
+        answer without steps. Readers get the same as before. Takes some turns, the oldest first; False if there are no
+        more."""
 
     async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
         """The number of the last event of each of these turns, with one statement. Turns that do not exist are left

@@ -317,7 +317,12 @@ class PostgresDirectory:
         if principal.role == "service" and principal.key_id is not None:
             key = await self._database.read("key_usage", principal.org_id, principal.key_id, month)
         limit = limit_of(scope, found, own[0] if own else None)
-        return monthly_usage(month, rows[0] if rows else (0, 0, 0, 0), limit, key[0] if key else None)
+        return monthly_usage(month, rows[0], limit, key[0] if key else None)
+
+    async def add_up_usage(self, *, limit: int = 1_000) -> bool:
+        months = await self._database.write("add_up_slots", limit)
+        days = await self._database.write("add_up_day_slots", limit)
+        return len(months) == limit or len(days) == limit
 
     async def usage_rows(
         self,

@@ -117,6 +117,12 @@ class PostgresLeases:
         [row] = await self._database.read("due_work")
         return DueWork(*row)
 
+    async def hold_sweep(self, worker: str, *, seconds: float) -> bool:
+        return bool(await self._database.write("hold_sweep", worker, int(seconds * 1000)))
+
+    async def leave_sweep(self, worker: str) -> None:
+        await self._database.write("leave_sweep", worker)
+
     async def promote_waiting(self) -> list[TurnId]:
         promoted = []
         for row in await self._database.read("conversations_waiting"):

@@ -31,11 +31,13 @@ from turnkeep.store.postgres.leases import promote_next
 from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import (
     TURN_ROW_COLUMNS,
+    compacted,
     event_values,
     json_or_null,
     json_text,
     message_values,
     report_text,
+    settled_rows,
     to_message,
     to_recorded,
     to_turn,
@@ -74,6 +76,8 @@ _append_facts = msgspec.json.Decoder(AppendFacts | None).decode
 
 ALL = 2**31 - 1
 """Larger than any real count."""
+ALL_TIMES = 2**62
+"""Later than any real time."""
 _place = itemgetter("ordinal", "turn_sequence")
 
 TURN_ROW = tuple(TURN_ROW_COLUMNS.split(", "))
@@ -286,6 +290,30 @@ class PostgresTurns:
             return []
         told = events_from_rows(turn, await self.turn_rows(turn_id))
         return [Recorded(seq=n, event=event) for n, event in enumerate(told, start=1) if n > after][:limit]
+
+    async def compact(self, *, settled_before: int, limit: int = 200) -> bool:
+        [(up_to,)] = await self._database.read("compacted_up_to")
+        found = [to_turn(row) for row in await self._database.read("turns_to_compact", up_to, limit)]
+        turns = [turn for turn in found if turn.created_at < settled_before]
+        if not turns:
+            return False
+        old = {turn.id: turn for turn in turns if turn.last_seq and (turn.settled_at or ALL_TIMES) < settled_before}
+        payloads: dict[str, list[str]] = {turn_id: [] for turn_id in old}
+        rows: dict[str, list[Message]] = {turn_id: [] for turn_id in old}
+        for turn_id, payload in await self._database.read("events_of_turns", list(old)):
+            payloads[turn_id].append(payload)
+        for row in await self._database.read("rows_of_turns", list(old)):
+            rows[row["turn_id"]].append(to_message(row))
+        done = [compacted(turn, rows[turn_id], payloads[turn_id]) for turn_id, turn in old.items()]
+        shortened = [(each.turn_id, each.sequence) for each in done if each.sequence is not None]
+        await self._database.write(
+            "compact_turns",
+            turns[-1].id,
+            [each.turn_id for each in done if each.drops_events],
+            [turn_id for turn_id, _ in shortened],
+            [sequence for _, sequence in shortened],
+        )
+        return len(turns) == limit
 
     async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
         return dict(await self._database.read("last_seqs", turn_ids)) if turn_ids else {}
@@ -637,8 +665,9 @@ def entries_of(
     turn_id: TurnId, after: int, rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]
 ) -> Entries:
     """The events get the numbers after `after`; log lines are numbered from 1, and placed behind those there are."""
+    rows = settled_rows(rows)
     records = [message_record(row) for row in rows]
-    told = [(turn_id, seq, None, *event_values(event)) for seq, event in enumerate(events, start=after + 1)]
+    told = [(turn_id, seq, None, *event_values(event, rows=rows)) for seq, event in enumerate(events, start=after + 1)]
     lines = [
         (turn_id, n, None, line.after_seq, line.level, line.message, line.ts) for n, line in enumerate(logs, start=1)
     ]

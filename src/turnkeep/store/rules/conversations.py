@@ -140,7 +140,9 @@ def _messages(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
 def _events(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
     return [
         {"turn_id": trace.turn.id, "seq": seq, "org_id": org_id, "type": kind, "payload": payload}
-        for seq, (kind, payload) in enumerate((event_values(each.event) for each in trace.events), start=1)
+        for seq, (kind, payload) in enumerate(
+            (event_values(each.event, rows=trace.rows) for each in trace.events), start=1
+        )
     ]
 
 

@@ -217,12 +217,14 @@ def _save_file_text(session: Session, org_id: OrgId, text: FileText, index: Sequ
 
 
 def drop_lost_texts(session: Session, limit: int) -> int:
-    """Erase texts whose last file is gone."""
-    lost = session.rows("texts_without_file", {"limit": limit})
-    for org_id, sha256 in lost:
-        drop_passages(session, org_id, sha256)
-        session.run("drop_file_text", {"org": org_id, "owner": sha256})
-    return len(lost)
+    """Erase texts whose last file is gone; return at how many files that are gone it has looked."""
+    freed = session.rows("freed_bytes", {"limit": limit})
+    for org_id, sha256 in freed:
+        for (key,) in session.rows("texts_without_file", {"org": org_id, "sha256": sha256}):
+            drop_passages(session, org_id, key)
+            session.run("drop_file_text", {"org": org_id, "owner": key})
+        session.run("forget_freed_bytes", {"org": org_id, "sha256": sha256})
+    return len(freed)
 
 
 def _add_passages(

@@ -34,10 +34,12 @@ from turnkeep.store.commands import (
     Window,
 )
 from turnkeep.store.rows import (
+    compacted,
     event_values,
     json_text,
     message_values,
     report_text,
+    settled_rows,
     to_message,
     to_recorded,
     to_turn,
@@ -146,6 +148,13 @@ class TurnVerbs(StoreThreads):
     async def due_work(self) -> DueWork:
         return await self._read(leases.due_work)
 
+    async def hold_sweep(self, worker: str, *, seconds: float) -> bool:
+        """One server owns the file, so its worker always holds the lease."""
+        return True
+
+    async def leave_sweep(self, worker: str) -> None:
+        pass
+
     async def promote_waiting(self) -> list[TurnId]:
         return await self._write(leases.promote_waiting)
 
@@ -189,6 +198,9 @@ class TurnVerbs(StoreThreads):
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
         return await self._read(_events, check_id(turn_id, "turn"), after, limit)
+
+    async def compact(self, *, settled_before: int, limit: int = 200) -> bool:
+        return await self._write(_compact, settled_before, limit)
 
     async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
         return await self._read(_last_seqs, turn_ids) if turn_ids else {}
@@ -320,9 +332,10 @@ class Entries(Struct):
 
 
 def _entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> Entries:
+    rows = settled_rows(rows)
     return Entries(
         [message_values(row) for row in rows],
-        [event_values(event) for event in events],
+        [event_values(event, rows=rows) for event in events],
         [(line.after_seq, line.level, line.message, line.ts) for line in logs],
     )
 
@@ -539,6 +552,25 @@ def _events(session: Session, turn_id: TurnId, after: int, limit: int) -> list[R
         return []
     told = enumerate(events_from_rows(turn, _turn_rows(session, turn_id)), start=1)
     return [Recorded(seq=seq, event=event) for seq, event in told if seq > after][:limit]
+
+
+def _compact(session: Session, settled_before: int, limit: int) -> bool:
+    [(up_to,)] = session.rows("compacted_up_to")
+    found = map(to_turn, session.rows("turns_to_compact", {"after": up_to, "limit": limit}))
+    turns = [turn for turn in found if turn.created_at < settled_before]
+    for turn in turns:
+        if not turn.last_seq or turn.settled_at is None or turn.settled_at >= settled_before:
+            continue
+        payloads = [payload for (payload,) in session.rows("event_payloads", {"turn": turn.id})]
+        done = compacted(turn, _turn_rows(session, turn.id), payloads)
+        if done.drops_events:
+            session.run("drop_events", {"turn": turn.id})
+            session.run("mark_compacted", {"turn": turn.id})
+        if done.sequence is not None:
+            session.run("drop_display", {"turn": turn.id, "sequence": done.sequence})
+    if turns:
+        session.run("compacted", {"turn": turns[-1].id})
+    return len(turns) == limit
 
 
 def _last_seqs(session: Session, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:

@@ -2,7 +2,8 @@
 
 Tables are changed by numbered files, each in one transaction with its record, and only by additions. The functions of
 this release are then placed into a schema of their own, beside those of the release before (see `statements.py`).
-Policies and rights on tables are those of the newest release.
+Functions of triggers belong to their tables, and come with migrations. Policies and rights on tables are those of the
+newest release.
 
 A migration waits for a lock only for a moment, as the requests of running servers wait behind it; then it lets them go
 first and tries again. An index on a large table is made without a lock (`CREATE INDEX CONCURRENTLY`), after the

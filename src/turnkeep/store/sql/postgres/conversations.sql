@@ -18,11 +18,11 @@ WITH made AS (
       FROM json_populate_record(NULL::turnkeep.conversations, $1::json) n
       JOIN turnkeep.workspaces w ON w.id = n.workspace_id AND w.org_id = n.org_id
     ON CONFLICT (id) DO NOTHING
-    RETURNING c.id, c.org_id, c.workspace_id, c.user_id
+    RETURNING c.id, c.workspace_id, c.user_id
 ), titled AS (
     INSERT INTO turnkeep.search_entries
-           (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-    SELECT m.id, m.id, -1, m.org_id, m.workspace_id, m.user_id, array_to_tsvector($2::text[])
+           (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+    SELECT m.id, m.id, -1, m.workspace_id, m.user_id, array_to_tsvector($2::text[])
       FROM made m WHERE $2 IS NOT NULL
 )
 SELECT m.id FROM made m
@@ -141,10 +141,10 @@ SELECT c.id FROM turnkeep.conversations c
 -- name: purgeable_files
 -- slow
 -- Those of these conversations, and those that were deleted one by one.
-SELECT f.id, f.storage_key FROM turnkeep.files f
- WHERE f.conversation_id = ANY ($1::text[])
-    OR f.id IN (SELECT a.id FROM turnkeep.files a
-                 WHERE a.deleted_at < $2 AND a.deleted_with IS NULL ORDER BY a.deleted_at, a.id LIMIT $3)
+SELECT f.id, f.storage_key FROM turnkeep.files f WHERE f.conversation_id = ANY ($1::text[])
+UNION
+(SELECT a.id, a.storage_key FROM turnkeep.files a
+  WHERE a.deleted_at < $2 AND a.deleted_with IS NULL ORDER BY a.deleted_at, a.id LIMIT $3)
 
 -- name: lock_purgeable
 -- slow
@@ -208,37 +208,37 @@ SELECT f.id FROM turnkeep.files f WHERE f.id = ANY ($2::text[])
 -- name: pending_conversations
 -- slow
 -- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
--- they are indexed, the highest one below the first turn that has not ended, and the title. The planner
--- believes that a third of all conversations wait. The order is that of the index conversations_to_index, and OFFSET 0
--- keeps the condition a look-up per row found; without either, every conversation there is would be read.
+-- they are indexed, the highest one below the first turn that has not ended, and the title. OFFSET 0 keeps each condition a
+-- look-up per row found; without it the planner may read every conversation there is.
 SELECT c.id, c.indexed_ordinal,
        least((SELECT min(t.ordinal) FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'queued'),
              (SELECT t.ordinal FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
              c.next_ordinal) - 1,
        c.title
-  FROM turnkeep.conversations c
- WHERE c.indexed_ordinal < c.next_ordinal - 1 AND ($1::text IS NULL OR c.workspace_id = $1)
+  FROM turnkeep.unindexed u
+ CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
+ WHERE ($1::text IS NULL OR u.workspace_id = $1)
    AND EXISTS (SELECT 1 FROM turnkeep.turns t
                 WHERE t.conversation_id = c.id AND t.active IN (true, false) AND t.ordinal = c.indexed_ordinal + 1
                   AND t.settled_at IS NOT NULL OFFSET 0)
- ORDER BY c.workspace_id, c.id LIMIT $2
+ LIMIT $2
 
 -- name: pending_titles
 -- slow
--- Conversations whose title cannot be found yet, because their first turn has not ended. The order and OFFSET 0
--- have the same reason as above.
+-- Conversations whose title cannot be found yet, because their first turn has not ended.
 SELECT c.id, c.title
-  FROM turnkeep.conversations c
- WHERE c.indexed_ordinal < c.next_ordinal - 1 AND ($1::text IS NULL OR c.workspace_id = $1) AND c.title IS NOT NULL
+  FROM turnkeep.unindexed u
+ CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
+ WHERE ($1::text IS NULL OR u.workspace_id = $1) AND c.title IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1 OFFSET 0)
- ORDER BY c.workspace_id, c.id LIMIT $2
+ LIMIT $2
 
 -- name: index_title
 -- Let the title of this conversation be found by these tokens instead of those before.
 INSERT INTO turnkeep.search_entries AS s
-       (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-SELECT c.id, c.id, -1, c.org_id, c.workspace_id, c.user_id, array_to_tsvector($2::text[])
+       (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+SELECT c.id, c.id, -1, c.workspace_id, c.user_id, array_to_tsvector($2::text[])
   FROM turnkeep.conversations c WHERE c.id = $1
 ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
  WHERE s.tokens <> excluded.tokens
@@ -248,14 +248,14 @@ ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = exc
 -- The same for these conversations, but for those whose title has changed since it was read. Tokens hold no spaces, so
 -- those of one title travel as one text.
 WITH named AS (
-    SELECT c.id, c.org_id, c.workspace_id, c.user_id, e.tokens
+    SELECT c.id, c.workspace_id, c.user_id, e.tokens
       FROM turnkeep.conversations c
       JOIN unnest($1::text[], $2::text[], $3::text[]) AS e (id, title, tokens) ON c.id = e.id AND c.title = e.title
      ORDER BY c.id FOR UPDATE OF c
 )
 INSERT INTO turnkeep.search_entries AS s
-       (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-SELECT n.id, n.id, -1, n.org_id, n.workspace_id, n.user_id, array_to_tsvector(string_to_array(n.tokens, ' '))
+       (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+SELECT n.id, n.id, -1, n.workspace_id, n.user_id, array_to_tsvector(string_to_array(n.tokens, ' '))
   FROM named n
 ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
  WHERE s.tokens <> excluded.tokens
@@ -279,7 +279,7 @@ SELECT r.conversation_id, r.turn_id, r.turn_sequence, r.blocks, r.display
 -- quicker, and nothing is added. They are locked in the order of their ids, as by every writer of several. Tokens hold
 -- no spaces, so those of one entry travel as one text.
 WITH locked AS MATERIALIZED (
-    SELECT c.id, c.org_id, c.workspace_id, c.user_id, w.last, CASE WHEN c.title = w.title THEN w.tokens END AS tokens
+    SELECT c.id, c.workspace_id, c.user_id, w.last, CASE WHEN c.title = w.title THEN w.tokens END AS tokens
       FROM turnkeep.conversations c
       JOIN unnest($1::text[], $2::integer[], $3::integer[], $4::text[], $5::text[]) AS w (id, after, last, title, tokens)
         ON c.id = w.id AND c.indexed_ordinal = w.after
@@ -288,15 +288,15 @@ WITH locked AS MATERIALIZED (
     UPDATE turnkeep.conversations c SET indexed_ordinal = l.last FROM locked l WHERE c.id = l.id
 ), titled AS (
     INSERT INTO turnkeep.search_entries AS s
-           (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-    SELECT l.id, l.id, -1, l.org_id, l.workspace_id, l.user_id, array_to_tsvector(string_to_array(l.tokens, ' '))
+           (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+    SELECT l.id, l.id, -1, l.workspace_id, l.user_id, array_to_tsvector(string_to_array(l.tokens, ' '))
       FROM locked l WHERE l.tokens IS NOT NULL
     ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
      WHERE s.tokens <> excluded.tokens
 ), added AS (
     INSERT INTO turnkeep.search_entries
-           (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-    SELECT l.id, e.turn, e.sequence, l.org_id, l.workspace_id, l.user_id,
+           (conversation_id, turn_id, turn_sequence, workspace_id, user_id, tokens)
+    SELECT l.id, e.turn, e.sequence, l.workspace_id, l.user_id,
            array_to_tsvector(string_to_array(e.tokens, ' '))
       FROM locked l JOIN unnest($6::text[], $7::text[], $8::integer[], $9::text[]) AS e (id, turn, sequence, tokens)
         ON e.id = l.id
@@ -306,16 +306,7 @@ SELECT l.id FROM locked l
 
 -- name: found_conversations
 -- slow
--- A page of conversations with an entry that matches: of the visible chain, or the title's.
-SELECT c.id
-  FROM turnkeep.conversations c
- WHERE c.org_id = $1 AND c.workspace_id = $2 AND ($3::text IS NULL OR c.user_id = $3)
-   AND c.deleted_at IS NULL AND c.kind <> 'run' AND (c.updated_at, c.id) < ($5::bigint, $6::text)
-   AND c.id IN (SELECT e.conversation_id
-                  FROM turnkeep.search_entries e LEFT JOIN turnkeep.turns t ON t.id = e.turn_id
-                 WHERE e.workspace_id = $2 AND ($3::text IS NULL OR e.user_id = $3)
-                   AND e.tokens @@ $4::text::tsquery AND (e.turn_sequence = -1 OR t.active))
- ORDER BY c.updated_at DESC, c.id DESC LIMIT $7
+SELECT f.id FROM turnkeep.found_conversations($1, $2, $3, $4::text::tsquery, $5, $6, $7) f
 
 -- name: found_messages
 -- slow
@@ -357,6 +348,14 @@ SELECT n.turn_id, n.n, n.org_id, n.after_seq, n.level, n.message, n.ts
 -- How much there is: orgs, conversations, turns, messages and files.
 SELECT (SELECT count(*) FROM turnkeep.orgs), (SELECT count(*) FROM turnkeep.conversations), (SELECT count(*) FROM turnkeep.turns),
        (SELECT count(*) FROM turnkeep.messages), (SELECT count(*) FROM turnkeep.files)
+
+-- name: table_sizes
+-- slow
+-- Every table with its indexes, the largest first: its bytes, and its rows, living and dead, as the statistics have them.
+SELECT c.relname::text, pg_total_relation_size(c.oid), s.n_live_tup, s.n_dead_tup
+  FROM pg_class c JOIN pg_stat_user_tables s ON s.relid = c.oid
+ WHERE c.relnamespace = 'turnkeep'::regnamespace
+ ORDER BY 2 DESC, 1
 
 -- name: row_problems
 -- slow

@@ -103,9 +103,11 @@ UPDATE turnkeep.members m
 RETURNING {m.member_columns}
 
 -- name: open_turns
-SELECT t.id FROM turnkeep.turns t
- WHERE t.status IN ('queued', 'running') AND t.org_id = $1 AND t.user_id = $2
- ORDER BY t.status = 'running', t.id
+SELECT o.id
+  FROM (SELECT q.id, false AS is_running FROM turnkeep.turns q WHERE q.status = 'queued' AND q.org_id = $1 AND q.user_id = $2
+         UNION ALL
+        SELECT r.id, true FROM turnkeep.turns r WHERE r.status = 'running' AND r.org_id = $1 AND r.user_id = $2) o
+ ORDER BY o.is_running, o.id
 
 -- name: lock_user
 -- The user, if they may do something. An erasure of this user waits until the transaction has ended.
@@ -187,9 +189,7 @@ UPDATE turnkeep.agents a SET deleted_at = turnkeep.now_ms()
 RETURNING a.id
 
 -- name: usage
-SELECT u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens
-  FROM turnkeep.usage u
- WHERE u.org_id = $1 AND u.scope = $2 AND u.scope_id = $3 AND u.month = $4
+SELECT u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens FROM turnkeep.used_in($1, $2, $3, $4) u
 
 -- name: usage_rows
 -- What each group ($4) has used: turns that have ended, from the usage of days, and those that run or wait. `priced` are
@@ -204,6 +204,11 @@ SELECT (CASE $4::text WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WH
           FROM turnkeep.usage_days u
          WHERE u.org_id = $1 AND u.workspace_id = $2 AND u.day BETWEEN $3 || '-01' AND $3 || '-31'
          UNION ALL
+        SELECT s.day, s.user_id, s.agent_id, s.model, s.source, s.messages, s.input_tokens, s.output_tokens,
+               s.cache_read_tokens, s.cache_write_tokens, s.cost, s.messages - s.unpriced, s.unpriced
+          FROM turnkeep.usage_day_slots s
+         WHERE s.org_id = $1 AND s.workspace_id = $2 AND s.day BETWEEN $3 || '-01' AND $3 || '-31'
+         UNION ALL
         SELECT to_char(to_timestamp(t.created_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD'), coalesce(t.user_id, ''),
                coalesce(t.agent_id, ''), coalesce(t.model, ''), t.source, 1, t.input_tokens, t.output_tokens,
                t.cache_read_tokens, t.cache_write_tokens, 0, 0, 0
@@ -217,11 +222,59 @@ SELECT (CASE $4::text WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WH
  WHERE ($5::text IS NULL OR d.user_id = $5) AND ($6::text IS NULL OR d.agent_id = $6)
  GROUP BY place ORDER BY messages DESC, place LIMIT $7
 
+-- name: add_up_slots
+-- slow
+-- Move what was counted in some slots to `usage`. Slots in which a transaction is counting just now wait for the next time.
+-- The answer has a row for each slot.
+WITH taken AS (
+    DELETE FROM turnkeep.usage_slots s
+     USING (SELECT x.org_id, x.scope, x.scope_id, x.month, x.slot FROM turnkeep.usage_slots x
+             LIMIT $1 FOR UPDATE SKIP LOCKED) x
+     WHERE (s.org_id, s.scope, s.scope_id, s.month, s.slot) = (x.org_id, x.scope, x.scope_id, x.month, x.slot)
+    RETURNING s.*
+), added AS (
+    INSERT INTO turnkeep.usage AS u
+           (org_id, scope, scope_id, month, ui_messages, api_messages, input_tokens, output_tokens, cost)
+    SELECT t.org_id, t.scope, t.scope_id, t.month, sum(t.ui_messages), sum(t.api_messages), sum(t.input_tokens),
+           sum(t.output_tokens), sum(t.cost)
+      FROM taken t GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
+    ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
+       SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages,
+           input_tokens = u.input_tokens + excluded.input_tokens,
+           output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost
+)
+SELECT t.slot FROM taken t
+
+-- name: add_up_day_slots
+-- slow
+-- The same for `usage_days`.
+WITH taken AS (
+    DELETE FROM turnkeep.usage_day_slots s
+     USING (SELECT x.org_id, x.workspace_id, x.day, x.user_id, x.agent_id, x.model, x.source, x.slot
+              FROM turnkeep.usage_day_slots x LIMIT $1 FOR UPDATE SKIP LOCKED) x
+     WHERE (s.org_id, s.workspace_id, s.day, s.user_id, s.agent_id, s.model, s.source, s.slot)
+           = (x.org_id, x.workspace_id, x.day, x.user_id, x.agent_id, x.model, x.source, x.slot)
+    RETURNING s.*
+), added AS (
+    INSERT INTO turnkeep.usage_days AS d
+           (org_id, workspace_id, day, user_id, agent_id, model, source, messages, input_tokens, output_tokens,
+            cache_read_tokens, cache_write_tokens, cost, unpriced)
+    SELECT t.org_id, t.workspace_id, t.day, t.user_id, t.agent_id, t.model, t.source, sum(t.messages), sum(t.input_tokens),
+           sum(t.output_tokens), sum(t.cache_read_tokens), sum(t.cache_write_tokens), sum(t.cost), sum(t.unpriced)
+      FROM taken t GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7
+    ON CONFLICT (org_id, workspace_id, day, user_id, agent_id, model, source) DO UPDATE
+       SET messages = d.messages + excluded.messages, input_tokens = d.input_tokens + excluded.input_tokens,
+           output_tokens = d.output_tokens + excluded.output_tokens,
+           cache_read_tokens = d.cache_read_tokens + excluded.cache_read_tokens,
+           cache_write_tokens = d.cache_write_tokens + excluded.cache_write_tokens, cost = d.cost + excluded.cost,
+           unpriced = d.unpriced + excluded.unpriced
+)
+SELECT t.slot FROM taken t
+
 -- name: key_usage
 -- What a key has used of its own limit.
-SELECT coalesce(u.ui_messages + u.api_messages, 0), k.monthly_message_limit
-  FROM turnkeep.api_keys k
-  LEFT JOIN turnkeep.usage u ON u.org_id = k.org_id AND u.scope = 'key' AND u.scope_id = k.id AND u.month = $3
+SELECT u.ui_messages + u.api_messages, k.monthly_message_limit
+  FROM turnkeep.api_keys k, turnkeep.used_in(k.org_id, 'key', k.id, $3) u
  WHERE k.org_id = $1 AND k.id = $2
 
 -- name: insert_token

@@ -204,9 +204,11 @@ SELECT count(*) FROM gone
 
 -- name: lock_counters_of_user
 -- A claim of this user that is under way ends before this returns. One that comes later finds that the user is disabled.
+-- Claims hold the lock of the user. Those of the release before lock the counter instead.
+WITH waited AS MATERIALIZED (SELECT pg_advisory_xact_lock(hashtextextended($2, 1)))
 INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month)
 SELECT $1, 'user', $2, to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC' + d * interval '1 day', 'YYYY-MM')
-  FROM unnest(ARRAY[-1, 0, 1]) AS d
+  FROM waited, unnest(ARRAY[-1, 0, 1]) AS d
  GROUP BY 4 ORDER BY 4
 ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE SET cost = u.cost
 
@@ -226,6 +228,8 @@ WITH empty AS (
     DELETE FROM turnkeep.usage u
      WHERE u.org_id = $1 AND u.scope = 'user' AND u.scope_id = $2
        AND (u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens) = (0, 0, 0, 0)
+), slots AS (
+    UPDATE turnkeep.usage_slots s SET scope_id = $3 WHERE s.org_id = $1 AND s.scope = 'user' AND s.scope_id = $2
 )
 UPDATE turnkeep.usage u SET scope_id = $3
  WHERE u.org_id = $1 AND u.scope = 'user' AND u.scope_id = $2
@@ -233,6 +237,9 @@ UPDATE turnkeep.usage u SET scope_id = $3
 
 -- name: anonymous_days
 -- slow
+WITH slots AS (
+    UPDATE turnkeep.usage_day_slots s SET user_id = $4 WHERE s.org_id = $1 AND s.workspace_id = $2 AND s.user_id = $3
+)
 UPDATE turnkeep.usage_days u SET user_id = $4 WHERE u.org_id = $1 AND u.workspace_id = $2 AND u.user_id = $3
 
 -- name: erase_outbox_of_user

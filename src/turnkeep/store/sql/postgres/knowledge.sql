@@ -89,18 +89,29 @@ SELECT 1 FROM turnkeep.files f WHERE f.org_id = $1 AND f.sha256 = substr($2, 1, 
 
 -- name: drop_lost_texts
 -- slow
--- Erase texts whose last file is gone, with their passages; say which. The column `sha256` holds the hash and the kind by
--- which the bytes were read. Texts of earlier releases have the hash alone, and are erased.
-WITH lost AS (
-    SELECT t.org_id, t.sha256 FROM turnkeep.file_texts t
-     WHERE length(t.sha256) = 64 OR NOT EXISTS (
-           SELECT 1 FROM turnkeep.files f WHERE f.org_id = t.org_id AND f.sha256 = substr(t.sha256, 1, 64))
-     LIMIT $1
+-- Look at bytes of which a file was erased, and erase their texts, with the passages, if that was the last file. The answer
+-- has a row for each. The column `sha256` of texts holds the hash, a dot and the kind by which the bytes were read; `/` is
+-- the character after the dot. Texts of earlier releases have the hash alone, and are erased.
+WITH freed AS (
+    DELETE FROM turnkeep.freed_bytes b
+     USING (SELECT x.org_id, x.sha256 FROM turnkeep.freed_bytes x LIMIT $1 FOR UPDATE SKIP LOCKED) x
+     WHERE b.org_id = x.org_id AND b.sha256 = x.sha256
+    RETURNING b.org_id, b.sha256
+), lost AS (
+    SELECT l.org_id, l.sha256
+      FROM freed b
+     CROSS JOIN LATERAL (
+           SELECT t.org_id, t.sha256 FROM turnkeep.file_texts t
+            WHERE t.org_id = b.org_id AND t.sha256 >= b.sha256 AND t.sha256 < b.sha256 || '/'
+              AND (length(t.sha256) = 64 OR NOT EXISTS (
+                   SELECT 1 FROM turnkeep.files f
+                    WHERE f.org_id = b.org_id AND f.sha256 = b.sha256 COLLATE "default" OFFSET 0)) OFFSET 0) l
 ), dropped AS (
     DELETE FROM turnkeep.passages p USING lost l WHERE p.owner = l.sha256 AND p.org_id = l.org_id
+), erased AS (
+    DELETE FROM turnkeep.file_texts t USING lost l WHERE t.sha256 = l.sha256 AND t.org_id = l.org_id
 )
-DELETE FROM turnkeep.file_texts t USING lost l WHERE t.sha256 = l.sha256 AND t.org_id = l.org_id
-RETURNING t.sha256
+SELECT b.sha256 FROM freed b
 
 -- name: insert_table
 -- The same id again changes nothing. No row if there is no such workspace.
@@ -238,7 +249,8 @@ UPDATE turnkeep.tables t SET import_id = 'abandoned', import_at = 0 WHERE t.id =
 -- slow
 -- Deleted tables, and those with an import that was silent since then. They stay locked.
 SELECT t.id, t.deleted_at IS NOT NULL, t.import_first, t.import_last FROM turnkeep.tables t
- WHERE t.deleted_at IS NOT NULL OR t.import_at < $1
+ WHERE t.id IN (SELECT d.id FROM turnkeep.tables d WHERE d.deleted_at IS NOT NULL
+                 UNION ALL SELECT i.id FROM turnkeep.tables i WHERE i.import_at < $1)
  ORDER BY t.id LIMIT 20 FOR UPDATE SKIP LOCKED
 
 -- name: erase_rows

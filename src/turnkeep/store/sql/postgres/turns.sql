@@ -88,7 +88,8 @@ SELECT turnkeep.limits_of($1, $2, $3, $4) AS limits
 
 -- name: due_work
 -- What a sweep finds to do (`DueWork`). Every part looks only at turns that wait or run, or at conversations that wait for
--- the index: the conditions are those of the statements that do the work.
+-- the index: the conditions are those of the statements that do the work. OFFSET 0 keeps a condition a look-up for each row
+-- found; without it the planner may read every conversation there is.
 SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
                 WHERE q.status = 'queued'
                   AND NOT EXISTS (SELECT 1 FROM turnkeep.turns r
@@ -97,20 +98,31 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
        EXISTS (SELECT 1 FROM turnkeep.turns t
                 WHERE t.status = 'running' AND NOT t.background AND t.watched_until < n.now
                   AND t.cancel_requested_at IS NULL),
-       (SELECT true
-          FROM turnkeep.conversations c
-         WHERE c.indexed_ordinal < c.next_ordinal - 1
-           AND (EXISTS (SELECT 1 FROM turnkeep.turns t
-                         WHERE t.conversation_id = c.id AND t.active IN (true, false)
-                           AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL OFFSET 0)
-                OR (c.title IS NOT NULL
-                    AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
-                                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
-                                    OFFSET 0)))
-         ORDER BY c.workspace_id, c.id LIMIT 1) IS NOT NULL,
+       EXISTS (SELECT 1
+                 FROM turnkeep.unindexed u
+                CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
+                WHERE EXISTS (SELECT 1 FROM turnkeep.turns t
+                               WHERE t.conversation_id = c.id AND t.active IN (true, false)
+                                 AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL OFFSET 0)
+                   OR (c.title IS NOT NULL
+                       AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
+                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
+                                       OFFSET 0))),
        EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
        coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0)
   FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
+
+-- name: hold_sweep
+-- Take the sweep lease for this worker, or keep it. No row while another worker has it; nothing is written then.
+INSERT INTO turnkeep.sweep_lease AS l (n, worker, lease_until)
+SELECT 1, $1, x.now + $2::bigint FROM (SELECT turnkeep.now_ms() AS now) x
+ WHERE NOT EXISTS (SELECT 1 FROM turnkeep.sweep_lease o WHERE o.worker <> $1 AND o.lease_until > x.now)
+ON CONFLICT (n) DO UPDATE SET worker = excluded.worker, lease_until = excluded.lease_until
+ WHERE l.worker = excluded.worker OR l.lease_until <= turnkeep.now_ms()
+RETURNING l.worker
+
+-- name: leave_sweep
+DELETE FROM turnkeep.sweep_lease l WHERE l.worker = $1
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.
@@ -200,6 +212,33 @@ SELECT e.seq, e.payload,
   FROM turnkeep.turn_events e
  WHERE e.turn_id = $1 AND e.seq > $2
  ORDER BY e.seq LIMIT $3
+
+-- name: compacted_up_to
+SELECT coalesce((SELECT k.up_to FROM turnkeep.compaction k), '')
+
+-- name: turns_to_compact
+-- Ids are sorted by time.
+SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id > $1 COLLATE "C" ORDER BY t.id LIMIT $2
+
+-- name: events_of_turns
+SELECT e.turn_id, e.payload FROM turnkeep.turn_events e WHERE e.turn_id = ANY ($1::text[]) ORDER BY e.turn_id, e.seq
+
+-- name: rows_of_turns
+SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = ANY ($1::text[]) ORDER BY m.turn_id, m.turn_sequence
+
+-- name: compact_turns
+-- Drop the events of these turns ($2), and the display of these rows ($3, $4). Turns up to $1 are done.
+WITH compacted AS (
+    UPDATE turnkeep.turns t SET last_seq = 0 WHERE t.id = ANY ($2::text[]) AND t.settled_at IS NOT NULL RETURNING t.id
+), dropped AS (
+    DELETE FROM turnkeep.turn_events e USING compacted c WHERE e.turn_id = c.id
+), shortened AS (
+    UPDATE turnkeep.messages m SET display = NULL
+      FROM unnest($3::text[], $4::integer[]) AS w (turn_id, turn_sequence)
+     WHERE m.turn_id = w.turn_id AND m.turn_sequence = w.turn_sequence
+)
+INSERT INTO turnkeep.compaction (n, up_to) VALUES (1, $1)
+ON CONFLICT (n) DO UPDATE SET up_to = excluded.up_to
 
 -- name: turn_rows
 SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = $1 ORDER BY m.turn_sequence

@@ -84,9 +84,13 @@ UPDATE members
 RETURNING {member_columns};
 
 -- name: open_turns
-SELECT id FROM turns
- WHERE status IN ('queued', 'running') AND org_id = :org AND user_id = :user
- ORDER BY status = 'running', id;
+SELECT id
+  FROM (SELECT id, 0 AS is_running FROM turns INDEXED BY turns_waiting
+         WHERE status = 'queued' AND org_id = :org AND user_id = :user
+         UNION ALL
+        SELECT id, 1 FROM turns INDEXED BY turns_single_flight
+         WHERE status = 'running' AND org_id = :org AND user_id = :user)
+ ORDER BY is_running, id;
 
 -- name: user_is_enabled
 SELECT 1 FROM members WHERE org_id = :org AND id = :user AND is_disabled = 0;

@@ -71,13 +71,19 @@ ON CONFLICT (org_id, sha256) DO UPDATE SET text = excluded.text, problem = exclu
 -- name: file_of_text
 SELECT 1 FROM files WHERE org_id = :org AND sha256 = substr(:owner, 1, 64) LIMIT 1;
 
+-- name: freed_bytes
+-- Bytes of which a file was erased.
+SELECT org_id, sha256 FROM freed_bytes LIMIT :limit;
+
 -- name: texts_without_file
--- The column `sha256` holds the hash and the kind by which the bytes were read. Texts of earlier releases have the hash
--- alone, and are erased.
-SELECT t.org_id, t.sha256 FROM file_texts t
- WHERE length(t.sha256) = 64
-    OR NOT EXISTS (SELECT 1 FROM files f WHERE f.org_id = t.org_id AND f.sha256 = substr(t.sha256, 1, 64))
- LIMIT :limit;
+-- Texts of these bytes, if no file has them any more. The column `sha256` holds the hash, a dot and the kind by which the
+-- bytes were read; `/` is the character after the dot. Texts of earlier releases have the hash alone, and are erased.
+SELECT t.sha256 FROM file_texts t
+ WHERE t.org_id = :org AND t.sha256 >= :sha256 AND t.sha256 < :sha256 || '/'
+   AND (length(t.sha256) = 64 OR NOT EXISTS (SELECT 1 FROM files f WHERE f.org_id = :org AND f.sha256 = :sha256));
+
+-- name: forget_freed_bytes
+DELETE FROM freed_bytes WHERE org_id = :org AND sha256 = :sha256;
 
 -- name: drop_file_text
 DELETE FROM file_texts WHERE org_id = :org AND sha256 = :owner;

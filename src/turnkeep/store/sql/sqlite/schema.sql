@@ -228,6 +228,8 @@ CREATE INDEX files_of_conversation ON files (conversation_id);
 CREATE INDEX files_deleted ON files (deleted_at) WHERE deleted_at IS NOT NULL;
 CREATE INDEX files_of_turn ON files (turn_id) WHERE turn_id IS NOT NULL;
 CREATE INDEX files_saved ON files (workspace_id, id) WHERE saved_at IS NOT NULL;
+CREATE INDEX files_unused ON files (created_at)
+    WHERE conversation_id IS NULL AND status = 'ready' AND saved_at IS NULL AND deleted_at IS NULL;
 CREATE INDEX files_pending ON files (created_at) WHERE status = 'pending';
 CREATE INDEX files_of_key ON files (key_id, size) WHERE key_id IS NOT NULL;
 CREATE INDEX files_of_user ON files (user_id) WHERE user_id IS NOT NULL;
@@ -332,6 +334,16 @@ CREATE TABLE file_texts (
     PRIMARY KEY (org_id, sha256)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX files_of_bytes ON files (org_id, sha256);
+
+-- Bytes of which a file was erased. Only their texts can have lost their last file.
+CREATE TABLE freed_bytes (
+    org_id text NOT NULL,
+    sha256 text NOT NULL,
+    PRIMARY KEY (org_id, sha256)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER files_are_erased AFTER DELETE ON files WHEN old.sha256 IS NOT NULL BEGIN
+    INSERT OR IGNORE INTO freed_bytes (org_id, sha256) VALUES (old.org_id, old.sha256);
+END;
 CREATE INDEX files_stored ON files (workspace_id, user_id, size);
 
 -- Tables. Rows `import_first` to `import_last` are being imported: nobody sees them before the last of them is there.
@@ -384,6 +396,13 @@ CREATE TABLE row_batches (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX row_batches_by_age ON row_batches (created_at);
 CREATE INDEX row_batches_of_user ON row_batches (user_id) WHERE user_id IS NOT NULL;
+
+-- Turns up to this one were compacted: what of their events and display follows from their rows is not stored any more.
+
+CREATE TABLE compaction (
+    n     integer PRIMARY KEY,  -- 1: there is one
+    up_to text NOT NULL
+) STRICT;
 
 -- What the outside must hear of: written in the transaction that made it true, and erased once it is delivered. An entry is
 -- leased to the worker that delivers it: no worker takes it before `not_before`.

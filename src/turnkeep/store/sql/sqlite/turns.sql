@@ -470,6 +470,28 @@ SELECT e.seq, e.payload,
  ORDER BY e.seq
  LIMIT ?3;
 
+-- name: compacted_up_to
+SELECT coalesce((SELECT up_to FROM compaction), '');
+
+-- name: turns_to_compact
+-- Ids are sorted by time.
+SELECT {turn_columns} FROM turns WHERE id > :after ORDER BY id LIMIT :limit;
+
+-- name: event_payloads
+SELECT payload FROM turn_events WHERE turn_id = :turn ORDER BY seq;
+
+-- name: drop_events
+DELETE FROM turn_events WHERE turn_id = :turn;
+
+-- name: mark_compacted
+UPDATE turns SET last_seq = 0 WHERE id = :turn;
+
+-- name: drop_display
+UPDATE messages SET display = NULL WHERE turn_id = :turn AND turn_sequence = :sequence;
+
+-- name: compacted
+INSERT INTO compaction (n, up_to) VALUES (1, :turn) ON CONFLICT (n) DO UPDATE SET up_to = excluded.up_to;
+
 -- name: turn_rows
 SELECT {message_columns} FROM messages WHERE turn_id = ?1 ORDER BY turn_sequence;
 

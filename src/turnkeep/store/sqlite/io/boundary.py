@@ -63,6 +63,8 @@ ENGINE_TABLES: Final = frozenset(
         "passage_tokens_docsize",
         "passage_tokens_idx",
         "file_texts",
+        "freed_bytes",
+        "compaction",
         "row_batches",
         "row_tokens",
         "row_tokens_config",

@@ -7,6 +7,26 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = p_code, MESSAGE = p_message, DETAIL = p_detail;
 END $$;
 
+-- The slot in which this connection counts (`usage_slots`). No two connections that count at the same time share one, but by
+-- chance.
+CREATE FUNCTION turnkeep.own_slot() RETURNS integer LANGUAGE sql STABLE AS $$ SELECT pg_backend_pid() % 64 $$;
+
+-- What a scope has used in a month, in all slots.
+CREATE FUNCTION turnkeep.used_in(p_org text, p_scope text, p_id text, p_month text, OUT ui_messages bigint,
+                                 OUT api_messages bigint, OUT input_tokens bigint, OUT output_tokens bigint,
+                                 OUT cost double precision)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT coalesce(sum(a.ui_messages), 0), coalesce(sum(a.api_messages), 0), coalesce(sum(a.input_tokens), 0),
+           coalesce(sum(a.output_tokens), 0), coalesce(sum(a.cost), 0)
+      INTO ui_messages, api_messages, input_tokens, output_tokens, cost
+      FROM (SELECT u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens, u.cost FROM turnkeep.usage u
+             WHERE u.org_id = p_org AND u.scope = p_scope AND u.scope_id = p_id AND u.month = p_month
+             UNION ALL
+            SELECT s.ui_messages, s.api_messages, s.input_tokens, s.output_tokens, s.cost FROM turnkeep.usage_slots s
+             WHERE s.org_id = p_org AND s.scope = p_scope AND s.scope_id = p_id AND s.month = p_month) a;
+END $$;
+
 -- Make the visible chain end with `p_head` (NULL: empty); return by how much the counters change. Walks up from the head
 -- only to the first turn that is visible already, so the cost is that of what changes.
 CREATE FUNCTION turnkeep.show_chain(p_conversation text, p_head text, OUT more_turns integer, OUT more_messages integer)
@@ -72,8 +92,8 @@ BEGIN
     INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
     SELECT e.id, e.last_seq, e.org_id, 'error', p_event FROM unnest(v_ended) e;
     PERFORM turnkeep.write_outbox(v_ended, p_outbox);
-    INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
-    SELECT e.org_id, s.scope, s.scope_id, e.month, -count(*) FILTER (WHERE e.source = 'ui'),
+    INSERT INTO turnkeep.usage_slots AS u (org_id, scope, scope_id, month, slot, ui_messages, api_messages)
+    SELECT e.org_id, s.scope, s.scope_id, e.month, turnkeep.own_slot(), -count(*) FILTER (WHERE e.source = 'ui'),
            -count(*) FILTER (WHERE e.source = 'api')
       FROM unnest(v_ended) e
      CROSS JOIN LATERAL (
@@ -85,7 +105,7 @@ BEGIN
      WHERE s.scope_id IS NOT NULL
      GROUP BY e.org_id, s.scope, s.scope_id, e.month
      ORDER BY e.org_id, s.scope, s.scope_id, e.month
-    ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
+    ON CONFLICT (org_id, scope, scope_id, month, slot) DO UPDATE
        SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages;
 END $$;
 

@@ -91,19 +91,18 @@ CREATE FUNCTION turnkeep.spent_of(p_org text, p_scope text, p_id text, OUT token
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     SELECT coalesce(sum(u.input_tokens + u.output_tokens), 0), coalesce(sum(u.cost), 0) INTO tokens, cost
-      FROM turnkeep.usage u
-     WHERE u.org_id = p_org AND u.scope = p_scope
-       AND u.month = to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM')
-       AND u.scope_id IN (SELECT p_id UNION ALL SELECT d.id FROM turnkeep.api_keys d
-                           WHERE p_scope = 'key' AND d.org_id = p_org AND strpos(d.ancestors, p_id) > 0);
+      FROM (SELECT p_id AS id UNION ALL SELECT d.id FROM turnkeep.api_keys d
+             WHERE p_scope = 'key' AND d.org_id = p_org AND strpos(d.ancestors, p_id) > 0) s,
+           turnkeep.used_in(p_org, p_scope, s.id,
+                            to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM')) u;
 END $$;
 
 -- The messages that a scope has counted in this month.
 CREATE FUNCTION turnkeep.messages_of(p_org text, p_scope text, p_id text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT u.ui_messages + u.api_messages FROM turnkeep.usage u
-             WHERE u.org_id = p_org AND u.scope = p_scope AND u.scope_id = p_id
-               AND u.month = to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM'));
+    RETURN (SELECT u.ui_messages + u.api_messages
+              FROM turnkeep.used_in(p_org, p_scope, p_id,
+                                    to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM')) u);
 END $$;
 
 -- Turns of a scope that run or wait, but for those that are being stopped. The turns of a key are those of the keys that it
@@ -188,8 +187,9 @@ END $$;
 -- Each claim has a conversation of its own. Turns, questions and first events come as rows of their tables. `p_counters` has
 -- one for everything that a message is counted for; claims of one user or key count together. `p_new` is a list of the
 -- conversations that are made, or NULL. The others are locked first, in the order of their ids, and looked at by a later
--- statement: a single one that waits for a lock would still see what was there before it waited. The counters are the last
--- that is locked, and in the order in which every transaction locks them, as all claims of a workspace share one.
+-- statement: a single one that waits for a lock would still see what was there before it waited. A counter without a limit is
+-- only counted, in the slot of this connection. One with a limit is locked, as all claims that it counts must wait for each
+-- other. Counters are the last that is locked: first the slots, then the others, each in the order of their keys.
 -- The plans are fixed: loops that look up each row by its index.
 CREATE FUNCTION turnkeep.write_claims(
     p_jobs turnkeep.claim_job[], p_turns turnkeep.turn_row[], p_messages turnkeep.message_row[],
@@ -200,8 +200,6 @@ AS $$
 DECLARE
     v_left     text[] := '{}';
     v_existing text[] := ARRAY(SELECT j.conversation_id FROM unnest(p_jobs) j WHERE NOT j.is_new);
-    v_ids      text[];
-    v_messages integer[];
 BEGIN
     IF v_existing <> '{}' THEN
         PERFORM 1 FROM turnkeep.conversations c WHERE c.id = ANY (v_existing) ORDER BY c.id FOR UPDATE;
@@ -232,39 +230,51 @@ BEGIN
     -- The turns come before the counters and their rows: their key tells that another claim under the same id was quicker.
     WITH claimed AS (
         INSERT INTO turnkeep.turns ({turn_row_columns}) SELECT t.* FROM unnest(p_turns) t RETURNING 1
-    ), counted AS (
+    )
+    INSERT INTO turnkeep.usage_slots AS u (org_id, scope, scope_id, month, slot, ui_messages, api_messages)
+    SELECT n.org_id, n.scope, n.scope_id, n.month, turnkeep.own_slot(), count(*) FILTER (WHERE n.source = 'ui'),
+           count(*) FILTER (WHERE n.source = 'api')
+      FROM unnest(p_counters) n
+     WHERE (SELECT count(*) FROM claimed) > 0 AND n."limit" IS NULL AND n.turns IS NULL
+     GROUP BY n.org_id, n.scope, n.scope_id, n.month
+     ORDER BY n.org_id, n.scope, n.scope_id, n.month
+    ON CONFLICT (org_id, scope, scope_id, month, slot) DO UPDATE
+       SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages;
+    INSERT INTO turnkeep.messages ({message_row_columns}) SELECT m.* FROM unnest(p_messages) m;
+    INSERT INTO turnkeep.turn_events ({event_row_columns}) SELECT e.* FROM unnest(p_events) e;
+    IF EXISTS (SELECT 1 FROM unnest(p_counters) n WHERE n."limit" IS NOT NULL OR n.turns IS NOT NULL) THEN
         INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
         SELECT n.org_id, n.scope, n.scope_id, n.month, count(*) FILTER (WHERE n.source = 'ui'),
                count(*) FILTER (WHERE n.source = 'api')
           FROM unnest(p_counters) n
-         WHERE (SELECT count(*) FROM claimed) > 0
+         WHERE n."limit" IS NOT NULL OR n.turns IS NOT NULL
          GROUP BY n.org_id, n.scope, n.scope_id, n.month
          ORDER BY n.org_id, n.scope, n.scope_id, n.month
         ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
-           SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages
-        RETURNING u.scope_id, u.ui_messages + u.api_messages AS messages
-    )
-    SELECT array_agg(c.scope_id), array_agg(c.messages) INTO v_ids, v_messages FROM counted c;
-    INSERT INTO turnkeep.messages ({message_row_columns}) SELECT m.* FROM unnest(p_messages) m;
-    INSERT INTO turnkeep.turn_events ({event_row_columns}) SELECT e.* FROM unnest(p_events) e;
-    -- Now the counters are locked. A statement that begins here sees every claim that was counted before.
-    IF EXISTS (SELECT 1 FROM unnest(p_counters) n WHERE n."limit" IS NOT NULL OR n.turns IS NOT NULL) THEN
-        PERFORM turnkeep.check_counters(p_counters, v_ids, v_messages);
+           SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages;
+        -- Now they are locked. A statement that begins here sees every claim that was counted before.
+        PERFORM turnkeep.check_counters(p_counters);
     END IF;
-    -- An erasure disables its user before it locks the user's counter. So it sees this claim, or this claim sees that.
-    IF p_new IS NOT NULL AND EXISTS (
-        SELECT 1 FROM unnest(p_turns) t WHERE t.user_id IS NOT NULL AND NOT turnkeep.has_user(t.org_id, t.user_id)
-           AND t.ordinal = 1) THEN
-        PERFORM turnkeep.refuse('TK011', 'a user is gone');
+    -- An erasure disables its user, and then waits for the transactions that hold these locks. So it sees this claim, or this
+    -- claim sees that.
+    IF p_new IS NOT NULL THEN
+        PERFORM pg_advisory_xact_lock_shared(hashtextextended(u.user_id, 1))
+           FROM (SELECT DISTINCT t.user_id FROM unnest(p_turns) t WHERE t.user_id IS NOT NULL AND t.ordinal = 1) u;
+        IF EXISTS (
+            SELECT 1 FROM unnest(p_turns) t WHERE t.user_id IS NOT NULL AND NOT turnkeep.has_user(t.org_id, t.user_id)
+               AND t.ordinal = 1) THEN
+            PERFORM turnkeep.refuse('TK011', 'a user is gone');
+        END IF;
     END IF;
     RETURN v_left;
 END $$;
 
 -- Raise TK006, with what was counted (`rules.claims.Counted`), if a counter is over its limit of messages or of parallel turns.
-CREATE FUNCTION turnkeep.check_counters(p_counters turnkeep.message_counter[], p_ids text[], p_messages integer[])
-RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION turnkeep.check_counters(p_counters turnkeep.message_counter[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    v_messages json := (SELECT json_object_agg(a.id, a.messages) FROM unnest(p_ids, p_messages) AS a (id, messages));
+    v_messages json := (SELECT json_object_agg(n.scope_id, u.ui_messages + u.api_messages)
+                          FROM (SELECT DISTINCT c.org_id, c.scope, c.scope_id, c.month FROM unnest(p_counters) c) n,
+                               turnkeep.used_in(n.org_id, n.scope, n.scope_id, n.month) u);
     v_turns    json := (SELECT json_object_agg(n.scope_id, turnkeep.open_turns_of(n.scope, n.scope_id))
                           FROM (SELECT DISTINCT c.scope, c.scope_id FROM unnest(p_counters) c WHERE c.turns IS NOT NULL) n);
 BEGIN

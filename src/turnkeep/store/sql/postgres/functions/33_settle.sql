@@ -72,28 +72,29 @@ BEGIN
         UPDATE turnkeep.one_time_tokens o SET expires_at = v_now
           FROM ended e WHERE o.turn_id = e.id AND o.used_at IS NULL
     ), counted AS (
-        -- Each row of usage once, and in the order of its key: other claims and settlements lock it too.
-        INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, input_tokens, output_tokens, cost)
-        SELECT e.org_id, s.scope, s.scope_id, e.month, sum(e.input_tokens), sum(e.output_tokens), coalesce(sum(e.cost), 0)
+        -- In the slots of this connection. Each once, and in the order of its key: another connection may have the same slot.
+        INSERT INTO turnkeep.usage_slots AS u (org_id, scope, scope_id, month, slot, input_tokens, output_tokens, cost)
+        SELECT e.org_id, s.scope, s.scope_id, e.month, turnkeep.own_slot(), sum(e.input_tokens), sum(e.output_tokens),
+               coalesce(sum(e.cost), 0)
           FROM ended e
          CROSS JOIN LATERAL (VALUES ('key', e.key_id), ('user', e.user_id), ('workspace', e.workspace_id))
                             AS s (scope, scope_id)
          WHERE s.scope_id IS NOT NULL AND e.input_tokens + e.output_tokens > 0
          GROUP BY e.org_id, s.scope, s.scope_id, e.month
          ORDER BY e.org_id, s.scope, s.scope_id, e.month
-        ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE
+        ON CONFLICT (org_id, scope, scope_id, month, slot) DO UPDATE
            SET input_tokens = u.input_tokens + excluded.input_tokens,
                output_tokens = u.output_tokens + excluded.output_tokens, cost = u.cost + excluded.cost
     ), counted_days AS (
-        INSERT INTO turnkeep.usage_days AS d
-               (org_id, workspace_id, day, user_id, agent_id, model, source, messages, input_tokens, output_tokens,
+        INSERT INTO turnkeep.usage_day_slots AS d
+               (org_id, workspace_id, day, user_id, agent_id, model, source, slot, messages, input_tokens, output_tokens,
                 cache_read_tokens, cache_write_tokens, cost, unpriced)
         SELECT e.org_id, e.workspace_id, to_char(to_timestamp(e.created_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD'),
-               coalesce(e.user_id, ''), coalesce(e.agent_id, ''), coalesce(e.model, ''), e.source, count(*),
+               coalesce(e.user_id, ''), coalesce(e.agent_id, ''), coalesce(e.model, ''), e.source, turnkeep.own_slot(), count(*),
                sum(e.input_tokens), sum(e.output_tokens), sum(e.cache_read_tokens), sum(e.cache_write_tokens),
                coalesce(sum(e.cost), 0), count(*) - count(e.cost)
           FROM ended e GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1, 2, 3, 4, 5, 6, 7
-        ON CONFLICT (org_id, workspace_id, day, user_id, agent_id, model, source) DO UPDATE
+        ON CONFLICT (org_id, workspace_id, day, user_id, agent_id, model, source, slot) DO UPDATE
            SET messages = d.messages + excluded.messages, input_tokens = d.input_tokens + excluded.input_tokens,
                output_tokens = d.output_tokens + excluded.output_tokens,
                cache_read_tokens = d.cache_read_tokens + excluded.cache_read_tokens,
