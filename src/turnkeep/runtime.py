@@ -128,12 +128,12 @@ async def open_runtime(
 
 
 async def open_store(settings: Settings) -> Store:
-    """The database of these settings, migrated to this release."""
+    """The database of these settings, migrated to this release. Without `auto_migrate` SchemaMismatch if it is not."""
     if settings.is_sqlite:
         from turnkeep.store.sqlite import SqliteStore
 
         settings.sqlite_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return await SqliteStore.open(settings.sqlite_path)
+        return await SqliteStore.open(settings.sqlite_path, auto_migrate=settings.auto_migrate)
     from turnkeep.store.postgres import PostgresStore
 
     return await PostgresStore.open(
@@ -144,6 +144,7 @@ async def open_store(settings: Settings) -> Store:
         client_pool_size=settings.database_client_connections,
         prepared_statements=settings.database_prepared_statements,
         command_seconds=settings.command_seconds,
+        auto_migrate=settings.auto_migrate,
     )
 
 

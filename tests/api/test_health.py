@@ -77,8 +77,14 @@ class TestHealth:
         "change, said",
         [
             ("ALTER DATABASE {name} SET default_transaction_read_only = on", "takes no writes"),
-            ("UPDATE turnkeep.migrations_of_functions SET checksum = 'of another release'", "another release"),
-            ("INSERT INTO turnkeep.migrations VALUES (9999, 'later', 'x')", "another release"),
+            ("DELETE FROM turnkeep.schema_migrations WHERE version > 13", "too old: it is at migration 0013"),
+            ("DROP TABLE turnkeep.schema_migrations", "too old"),
+            ("DELETE FROM turnkeep.schema_migrations_of_functions", "lacks the functions of this release"),
+            (
+                "INSERT INTO turnkeep.schema_migrations VALUES (999, 'later', 'x'); "
+                "UPDATE turnkeep.schema_migrations_of_functions SET oldest = 998",
+                "too new: it is at migration 0999 and works with releases from 0998 on",
+            ),
         ],
     )
     async def test_not_ready_on_a_database_that_takes_no_writes_or_has_another_schema(
@@ -95,6 +101,16 @@ class TestHealth:
             assert code_of(refused) == (503, "unavailable")
             assert said in refused.json()["detail"]
             assert (await anonymous.get("/healthz")).status_code == 200
+
+    async def test_ready_on_the_schema_of_a_newer_release_that_works_with_this_one(
+        self, tmp_path: Path, own_database: str
+    ) -> None:
+        async with ApiServer.start(settings_for(tmp_path, database_url=own_database)) as server:
+            anonymous = await server.client(None)
+            await execute(own_database, "INSERT INTO turnkeep.schema_migrations VALUES (999, 'later', 'x')")
+            ready = await anonymous.read("/readyz")
+            assert ready["status"] == "ready"
+            assert "at migration 0999 of a newer release" in ready["detail"]
 
     async def test_the_numbers_are_prometheus_text(self, server: ApiServer, user: Client) -> None:
         await user.ask()

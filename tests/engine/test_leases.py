@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -37,7 +37,7 @@ class SlowLine:
         self._clock = clock
         self._seconds = seconds
 
-    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
+    async def renew(self, held: Sequence[Held], *, lease_seconds: float, **_: Any) -> list[Renewal]:
         answers = await self._store.renew(held, lease_seconds=lease_seconds)
         self._clock.now += self._seconds
         return answers

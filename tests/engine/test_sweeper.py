@@ -2,15 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from tests.engine.harness import QUICK, Cluster
+from tests.engine.harness import QUICK, Cluster, Latch
 from turnkeep.errors import NotFound, Unavailable
+from turnkeep.ids import TurnId
 from turnkeep.model.knowledge import Column
+from turnkeep.providers.scripted import Until
 from turnkeep.store.commands import NewConversation, Purged
+from turnkeep.streaming.follow import follow
+from turnkeep.streaming.hub import LocalHub
 
 
 def remembered(asked: list[str], verb: str, real: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
@@ -41,6 +46,37 @@ class TestAnIdleWorker:
         await cluster.until(has_swept)
         assert turn.status == "succeeded"
         assert set(asked) == {"due_work"}
+
+
+class TestAWorkerWithSilentReaders:
+    async def test_renews_and_reports_them_with_one_statement_and_does_not_poll(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        latch, hub = Latch(), LocalHub()
+        settings = structs.replace(QUICK, lease_seconds=0.6, disconnect_grace_seconds=0.75)
+        engine = await cluster.enter([["Once", Until(latch.pass_through)]], settings=settings, hub=hub)
+        turn_id = (await cluster.ask(engine)).turn.id
+        asked: list[str] = []
+        watched: list[TurnId] = []
+        renew = cluster.store.renew
+
+        async def renewed(*args: Any, **fields: Any) -> Any:
+            asked.append("renew")
+            watched.extend(fields["watched"])
+            return await renew(*args, **fields)
+
+        with engine.attach(turn_id):
+            await latch.reached.wait()
+            async with aclosing(follow(cluster.store, hub, turn_id)) as following:  # type: ignore[type-var]
+                await anext(following)
+                await asyncio.sleep(0.5)  # its first reader was reported
+                monkeypatch.setattr(cluster.store, "renew", renewed)
+                for verb in ("watch", "last_seqs", "events"):
+                    monkeypatch.setattr(cluster.store, verb, remembered(asked, verb, getattr(cluster.store, verb)))
+                await asyncio.sleep(3.0)
+        assert set(asked) == {"renew"}
+        assert set(watched) == {turn_id}
+        latch.open()
 
 
 class TestADeletedConversation:

@@ -15,6 +15,7 @@ from tests.store.databases import CLIENT_PASSWORD
 from turnkeep.store.migrations import load_migrations
 from turnkeep.store.ports import Store
 from turnkeep.store.postgres import PostgresStore
+from turnkeep.store.postgres.io.statements import FunctionSet
 from turnkeep.store.sqlite import SqliteStore
 
 ROWS = Path(__file__).with_name("0001.sql").read_text(encoding="utf-8")
@@ -80,7 +81,7 @@ class OldPostgres(OldDatabase):
         module = importlib.import_module("turnkeep.store.postgres.io.migrate")
         with monkeypatch.context() as older:
             older.setattr(module, "load_migrations", lambda dialect: load_migrations(dialect)[:1])
-            older.setattr(module, "functions", lambda: [])
+            older.setattr(module, "functions", lambda: FunctionSet("turnkeep_old", (), "SELECT 1"))
             await module.migrate(self._uri, client_password=CLIENT_PASSWORD)
         rows = re.sub(r"unhex\(('\w+')\)", r"decode(\1, 'hex')", ROWS)
         connection = await asyncpg.connect(self._uri)
@@ -96,7 +97,8 @@ class OldPostgres(OldDatabase):
         return {name: await self._query(f'SELECT * FROM turnkeep."{name}"') for name in names}
 
     async def versions(self) -> list[int]:
-        return [row["version"] for row in await self._query("SELECT version FROM turnkeep.migrations ORDER BY version")]
+        rows = await self._query("SELECT version FROM turnkeep.schema_migrations ORDER BY version")
+        return [row["version"] for row in rows]
 
     async def _query(self, sql: str) -> list[dict[str, Any]]:
         connection = await asyncpg.connect(self._uri)

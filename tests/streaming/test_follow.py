@@ -341,6 +341,20 @@ class TestIdleReaders:
         for reading in readings:
             await reading.stop()
 
+    async def test_leave_out_turns_that_this_worker_holds(self, source: ListSource, worker: Worker) -> None:
+        hub, is_held = LocalHub(), True
+        reading = Reading(source, hub, worker)
+        await reading.until(1)
+        polling = asyncio.create_task(poll(source, hub, holds=lambda _: is_held, seconds=0.001))
+        await asyncio.sleep(0.05)
+        assert source.polls == 0
+        is_held = False  # another worker has taken it over
+        worker.step()
+        await reading.until(1, 2)
+        assert source.polls
+        polling.cancel()
+        await reading.stop()
+
     async def test_do_not_exist_without_a_statement(self, source: ListSource) -> None:
         polling = asyncio.create_task(poll(source, LocalHub(), seconds=0.001))
         await asyncio.sleep(0.05)

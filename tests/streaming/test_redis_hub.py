@@ -106,6 +106,25 @@ async def speak_until_heard(hub: RedisHub, worker: Worker, reading: Reading) -> 
             await asyncio.sleep(0.02)
 
 
+class TestAWorkerThatStarts:
+    async def test_learns_at_once_what_the_others_listen_to(
+        self, server: RedisServer, worker: Worker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(redis_hub, "ASK_SECONDS", 600.0)
+        there, before = await listening(server), await listening(server)
+        reading = Reading(there, worker)
+        await speak_until_heard(before, worker, reading)
+        await before.close()
+        started = await listening(server)
+        started.publish(worker.turn_id, [worker.take_over()])
+        try:
+            await speak_until_heard(started, worker, reading)
+        finally:
+            await reading.stop()
+            await started.close()
+            await there.close()
+
+
 class TestTwoWorkers:
     async def test_a_reader_on_another_worker_gets_events_and_previews_at_once(
         self, here: RedisHub, there: RedisHub, worker: Worker
@@ -291,14 +310,15 @@ class TestTwoWorkers:
         self, server: RedisServer, here: RedisHub, worker: Worker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         client = redis.asyncio.Redis.from_url(server.url)
-        pipeline, failures = here._redis.pipeline, [redis.ConnectionError("gone"), OSError("gone")]
+        async with here._servers.connected() as own:
+            pipeline, failures = own.pipeline, [redis.ConnectionError("gone"), OSError("gone")]
 
         def failing(**options: Any) -> Any:
             if failures:
                 raise failures.pop()
             return pipeline(**options)
 
-        monkeypatch.setattr(here._redis, "pipeline", failing)
+        monkeypatch.setattr(own, "pipeline", failing)
         async with client.pubsub() as listener:
             await listener.subscribe(f"turnkeep:turn:{worker.turn_id}")
             await listener.get_message(timeout=PATIENCE_SECONDS)
@@ -382,7 +402,8 @@ class TestLosingRedis:
     async def test_over_tcp_the_kernel_notices_a_silent_server_too(self, server: RedisServer) -> None:
         async with SilentProxy(Path(server.url.removeprefix("unix://"))) as network:
             hub = await RedisHub.open(f"redis://127.0.0.1:{network.port}")
-            pool: Any = hub._redis.connection_pool
+            async with hub._servers.connected() as own:
+                pool: Any = own.connection_pool
             connection = await pool.get_connection()
             found = connection._writer.get_extra_info("socket")
             assert found.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1

@@ -13,10 +13,11 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
+from msgspec import structs
 
 from turnkeep.cli.output import print_json, say
 from turnkeep.config import Settings, find_config_file, mask_url, read_settings
-from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound, SchemaMismatch, TurnkeepError, Unavailable
+from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound, TurnkeepError, Unavailable
 from turnkeep.http_server.sockets import http_address
 from turnkeep.store.migrations import load_migrations
 from turnkeep.store.ports import Store
@@ -69,7 +70,9 @@ def migrate(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Bring the database to this release. `turnkeep serve` does the same when it starts.
+    """Bring the database to this release. `turnkeep serve` does the same when it starts, with TURNKEEP_AUTO_MIGRATE.
+
+    Servers of the release before may run meanwhile, and work on the migrated database until they are replaced.
 
     **Examples**
 
@@ -82,10 +85,10 @@ def migrate(
         _make_roles(settings)
         return
     if check:
-        check_schema(settings)
+        asyncio.run(check_schema(settings))
     else:
-        with_store(settings, _nothing)
-    say(f"{mask_url(settings.database_url)} is at the version of this release.")
+        with_store(structs.replace(settings, auto_migrate=True), _nothing)
+    say(f"{mask_url(settings.database_url)} is ready for this release.")
 
 
 def _make_roles(settings: Settings) -> None:
@@ -105,38 +108,16 @@ def _make_roles(settings: Settings) -> None:
     say(f"{mask_url(settings.database_url)} has the roles of Turnkeep. Restore the backup into it now.")
 
 
-def check_schema(settings: Settings) -> None:
-    """Raise SchemaMismatch unless the database is exactly at this release."""
-    asyncio.run(check_schema_now(settings))
-
-
-async def check_schema_now(settings: Settings) -> None:
-    """The same, inside an event loop."""
+async def check_schema(settings: Settings) -> None:
+    """Raise SchemaMismatch unless this release can work on the database as it is."""
     if settings.is_sqlite:
-        _check_sqlite(settings)
+        from turnkeep.store.sqlite.io.migrate import check_schema as check_sqlite
+
+        check_sqlite(settings.sqlite_path)
         return
     from turnkeep.store.postgres.io.migrate import check_schema as check_postgres
 
     await check_postgres(settings.database_url)
-
-
-def _check_sqlite(settings: Settings) -> None:
-    import apsw
-
-    from turnkeep.store.migrations import load_migrations, pending
-    from turnkeep.store.sqlite.io.migrate import applied
-
-    path = settings.sqlite_path
-    if not path.exists():
-        raise SchemaMismatch(f"There is no database at {path}. Run `turnkeep migrate`.")
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        todo = pending(load_migrations("sqlite"), applied(connection))
-    finally:
-        connection.close()
-    if todo:
-        names = ", ".join(f"{migration.version:04}" for migration in todo)
-        raise SchemaMismatch(f"The database lacks the migrations {names}. Run `turnkeep migrate`.")
 
 
 async def _nothing(store: Store) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from turnkeep.cli.database import check_schema_now
+from turnkeep.cli.database import check_schema
 from turnkeep.clock import system_clock
 from turnkeep.config import Settings, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
@@ -142,14 +142,14 @@ class LocalChecks:
                     f"there is none yet at {settings.sqlite_path}", "`turnkeep serve` makes it.", state="warn"
                 )
         try:
-            await check_schema_now(settings)
+            await check_schema(settings)
         except SchemaMismatch as exc:
             raise CheckFailed(exc.detail, "`turnkeep migrate` brings it to this release.") from exc
         except (OSError, TurnkeepError) as exc:
             raise CheckFailed(
                 f"{mask_url(settings.database_url)} cannot be reached: {reason_of(exc)}", "Check TURNKEEP_DATABASE_URL."
             ) from exc
-        return f"{mask_url(settings.database_url)} is at this release"
+        return f"{mask_url(settings.database_url)} is ready for this release"
 
     async def roles(self) -> str | None:
         if self._settings.is_sqlite:
@@ -207,7 +207,7 @@ class LocalChecks:
         """Compare the rows of all tenants, on a connection without a time limit. A server may use the database
         meanwhile: what is read is of one moment."""
         try:
-            await check_schema_now(self._settings)
+            await check_schema(self._settings)
             counts, problems = await (self._rows_of_sqlite() if self._settings.is_sqlite else self._rows_of_postgres())
         except (OSError, TurnkeepError) as exc:
             raise CheckFailed(f"could not be compared: {reason_of(exc)}", "See above.") from exc
@@ -239,7 +239,7 @@ class LocalChecks:
         if settings.is_sqlite and not settings.sqlite_path.exists():
             return None
         try:
-            await check_schema_now(settings)
+            await check_schema(settings)
             late = await (self._late_erasures_of_sqlite() if settings.is_sqlite else self._late_erasures_of_postgres())
         except (OSError, TurnkeepError) as exc:
             raise CheckFailed(f"could not be looked at: {reason_of(exc)}", "See above.", state="warn") from exc
@@ -336,7 +336,7 @@ class LocalChecks:
         if settings.is_sqlite and not settings.sqlite_path.exists():
             return None
         try:
-            await check_schema_now(settings)
+            await check_schema(settings)
             store = await open_store(settings)
             try:
                 report = await check_bag(store, open_objects(settings.files_url, folder=settings.files_path))
@@ -351,19 +351,21 @@ class LocalChecks:
         if url is None:
             return None
         try:
-            from redis.asyncio import Redis
             from redis.exceptions import RedisError
+
+            from turnkeep.streaming.redis_servers import RedisServers
         except ImportError as exc:
             raise CheckFailed("the library is not installed", "Install `turnkeep[redis]`.") from exc
-        client = Redis.from_url(url, socket_connect_timeout=SECONDS, socket_timeout=SECONDS)
+        servers = RedisServers(url, seconds=SECONDS)
         try:
-            await client.ping()
+            async with servers.connected() as client:
+                await client.ping()
         except (OSError, RedisError) as exc:
             raise CheckFailed(
                 f"{mask_url(url)}: {reason_of(exc)}", "Readers on other workers get their words late until it is back."
             ) from exc
         finally:
-            await client.aclose()
+            await servers.close()
         return f"{mask_url(url)} answers"
 
     async def runner(self) -> str | None:

@@ -302,6 +302,15 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
             default="a login made beside the one of the database",
         ),
     ] = None
+    auto_migrate: Annotated[
+        bool,
+        Setting(
+            **_SWITCH,
+            meaning="Whether the server migrates the database when it starts. With 0 it refuses to start until "
+            "`turnkeep migrate` was run.",
+            default="1",
+        ),
+    ] = True
     database_prepared_statements: Annotated[
         bool,
         Setting(
@@ -334,8 +343,10 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
     redis_url: Annotated[
         str | None,
         Setting(
-            parse=url("redis", "rediss", "unix"),
-            allowed="redis://…, rediss://… or unix://…",
+            parse=url(
+                *("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
+            ),
+            allowed="redis://…, rediss://…, unix://…, redis+sentinel://… or redis+cluster://…",
             meaning="Carries previews and wake-ups between workers. Without it they follow each other by polling.",
             default="none: the hub is inside the process",
         ),

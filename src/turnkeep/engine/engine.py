@@ -12,7 +12,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from msgspec import Struct, structs
@@ -122,12 +122,12 @@ class Engine:
         """Start to renew leases, to report readers, to adopt turns that other workers left, to deliver the outbox, and
         to poll the store for readers."""
         self._background = [
-            asyncio.create_task(self._leases.keep(), name="renew leases"),
+            asyncio.create_task(self._leases.keep(self._readers.take_due), name="renew leases"),
             asyncio.create_task(self._readers.report(), name="report readers"),
             asyncio.create_task(self._sweeper.sweep_for_ever(), name="sweep"),
             asyncio.create_task(self._sweeper.purge_for_ever(), name="purge"),
             asyncio.create_task(self._outbox.deliver_for_ever(), name="deliver the outbox"),
-            asyncio.create_task(poll(self._store, self._hub), name="poll for readers"),
+            asyncio.create_task(poll(self._store, self._hub, holds=self._worker.holds), name="poll for readers"),
         ]
 
     async def drain(self, *, seconds: float = 10.0) -> None:
@@ -494,11 +494,17 @@ class AttachedReaders:
         self._observer = observer
         self._holds = holds
         self._readers: Counter[TurnId] = Counter()
+        self._new: set[TurnId] = set()
+        """Turns whose first reader has come since the last report."""
         self._left: set[TurnId] = set()
         """Turns whose last reader has left since the last report."""
         self._held: set[TurnId] = set()
         """Turns with readers that this worker has run. One that it does not run any more has ended."""
         self._changed = asyncio.Event()
+        self._due = 0.0
+        """When all readers are reported again."""
+        # Short intervals are not waited for by the renewal of leases.
+        self._is_apart = settings.watch_seconds < settings.renew_seconds
 
     @property
     def grace_seconds(self) -> float:
@@ -509,40 +515,46 @@ class AttachedReaders:
     def attach(self, turn_id: TurnId) -> Iterator[None]:
         """While this is open, the turn has a reader."""
         self._readers[turn_id] += 1
-        self._left.discard(turn_id)
+        if self._readers[turn_id] == 1:
+            self._left.discard(turn_id)
+            self._new.add(turn_id)
+            self._changed.set()
         if self._holds(turn_id):
             self._held.add(turn_id)
-        self._changed.set()
         try:
             yield
         finally:
             self._readers[turn_id] -= 1
             if not self._readers[turn_id]:
                 del self._readers[turn_id]
+                self._new.discard(turn_id)
                 self._left.add(turn_id)
                 self._changed.set()
 
+    def take_due(self) -> tuple[Sequence[TurnId], float]:
+        """The turns whose readers must be reported again now, and for how many seconds they then count. The renewal of
+        leases reports them, so that an idle worker sends one statement for both."""
+        now = asyncio.get_running_loop().time()
+        if now < self._due:
+            return (), 0.0
+        self._due = now + self._every_seconds
+        self._held.update(turn_id for turn_id in self._readers if self._holds(turn_id))
+        return list(self._readers), self._counted_seconds
+
     async def report(self) -> None:
-        """Report for ever which turns have readers, and which have none any more: at once when a reader comes or the
-        last one leaves, then at an even pace."""
+        """Report for ever which turns have a first reader, and which have none any more, at once."""
         while True:
-            if not self._readers and not self._left:
-                self._changed.clear()
-                await self._changed.wait()
-                await self._pause()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._every_seconds if self._is_apart and self._readers else None):
+                    await self._changed.wait()
+            await self._pause()
             self._changed.clear()
             try:
                 await self._tell()
             except WorldError:
-                pass  # reported again in a moment; the window is longer than a short outage
+                pass  # all readers are reported again in a moment; the window is longer than a short outage
             except Exception as exc:  # a report that fails must not end all reports
                 self._observer.defect(None, exc)
-            try:
-                async with asyncio.timeout(self._every_seconds):
-                    await self._changed.wait()
-                await self._pause()
-            except TimeoutError:
-                continue
 
     async def _pause(self) -> None:
         """Readers that come or leave at the same time are one report. A turn that has ended is let go meanwhile."""
@@ -551,8 +563,14 @@ class AttachedReaders:
     async def _tell(self) -> None:
         self._held.update(turn_id for turn_id in self._readers if self._holds(turn_id))
         left = {turn_id for turn_id in self._left if turn_id not in self._held or self._holds(turn_id)}
-        self._left = set()
+        new = self._readers if self._is_apart else self._new
+        self._new, self._left = set(), set()
         self._held.intersection_update(self._readers)
-        await self._store.watch(list(self._readers), seconds=self._grace_seconds + self._every_seconds)
+        await self._store.watch(sorted(new), seconds=self._counted_seconds)
         if left:
             await self._store.unwatch(sorted(left), seconds=self._grace_seconds)
+
+    @property
+    def _counted_seconds(self) -> float:
+        """How long a reader counts after a report."""
+        return self._grace_seconds + self._every_seconds

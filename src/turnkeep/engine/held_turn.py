@@ -333,25 +333,31 @@ class Leases:
         if lease is not None and lease.held == held:
             del self._held[held.turn_id]
 
-    async def keep(self) -> None:
-        """Renew for ever."""
+    async def keep(self, due_readers: Callable[[], tuple[Sequence[TurnId], float]]) -> None:
+        """Renew for ever. The same statement reports readers: `due_readers` says which turns have some, and for how
+        many seconds they count."""
         while True:
             await asyncio.sleep(self._renew_seconds)
             try:
-                await self.renew()
+                await self.renew(*due_readers())
             except WorldError:
                 continue  # the database is away; calls whose lease is in doubt wait in `ensure`
             except Exception as exc:  # one bad answer must not end the renewal of all turns
                 self._observer.defect(None, exc)
 
-    async def renew(self) -> None:
-        """Renew once, for all turns that are held now."""
+    async def renew(self, watched: Sequence[TurnId] = (), watch_seconds: float = 0.0) -> None:
+        """Renew once, for all turns that are held now, and report that these turns are `watched`."""
         async with self._renewing:
             leases = list(self._held.values())
-            if not leases:
+            if not leases and not watched:
                 return
             sent_at = time.monotonic()
-            answers = await self._store.renew([lease.held for lease in leases], lease_seconds=self._lease_seconds)
+            answers = await self._store.renew(
+                [lease.held for lease in leases],
+                lease_seconds=self._lease_seconds,
+                watched=watched,
+                watch_seconds=watch_seconds,
+            )
         for lease, answer in zip(leases, answers, strict=True):
             if answer.is_held:
                 lease.trusted_until = sent_at + self._lease_seconds

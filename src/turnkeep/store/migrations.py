@@ -1,7 +1,8 @@
 """Migrations: numbered files, applied once and in order, each in one transaction with its record.
 
 What is applied to a database must be a beginning of what this release has; else the database was made by another
-release (SchemaMismatch), and nothing is touched.
+release (SchemaMismatch), and nothing is touched. A database of PostgreSQL may also be that of a newer release, if the
+newer release says that it works with this one.
 """
 
 import hashlib
@@ -14,7 +15,12 @@ from msgspec import Struct
 from turnkeep.errors import Defect, SchemaMismatch
 from turnkeep.store.queries import Dialect
 
+OLDEST_SERVED = 13
+"""The last migration of the release before this one. Servers of that release go on while they are replaced one by one;
+servers of older releases do not."""
+
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_CONCURRENT = re.compile(r"^CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+)[^;]*;", re.MULTILINE)
 
 
 class Migration(Struct, frozen=True, kw_only=True):
@@ -27,6 +33,16 @@ class Migration(Struct, frozen=True, kw_only=True):
     @property
     def checksum(self) -> str:
         return hashlib.sha256(self.sql.encode()).hexdigest()
+
+    @property
+    def in_transaction(self) -> str:
+        """What is done in the transaction of the migration."""
+        return _CONCURRENT.sub("", self.sql)
+
+    @property
+    def concurrent_indexes(self) -> dict[str, str]:
+        """The statements that make indexes without a lock, by the names of these. They take no transaction."""
+        return {found[1]: found[0] for found in _CONCURRENT.finditer(self.sql)}
 
 
 class AppliedMigration(Struct, frozen=True, kw_only=True):
@@ -51,9 +67,14 @@ def load_migrations(dialect: Dialect) -> tuple[Migration, ...]:
     return tuple(found)
 
 
-def pending(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> tuple[Migration, ...]:
-    """What is still to be applied. Raises SchemaMismatch if the database does not descend from `known`."""
-    if len(applied) > len(known):
+def pending(
+    known: Sequence[Migration], applied: Sequence[AppliedMigration], *, oldest: int | None = None
+) -> tuple[Migration, ...]:
+    """What is still to be applied. Raises SchemaMismatch if the database does not descend from `known`.
+
+    A database that is ahead is accepted from the last migration of the `oldest` release on that works with it.
+    """
+    if len(applied) > len(known) and (oldest is None or len(known) < oldest):
         raise SchemaMismatch(
             f"The database is at version {len(applied)}, this release knows {len(known)}: "
             "it was migrated by a newer release. Upgrade Turnkeep."

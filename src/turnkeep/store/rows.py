@@ -32,11 +32,13 @@ MESSAGE_COLUMNS = (
     "turn_id, turn_sequence, id, conversation_id, role, internal, iteration, blocks, display, attachments, "
     "sources, metadata, usage, legacy, provider, created_at"
 )
-TURN_COLUMNS = (
+_TURN_COLUMNS = (
     "id, conversation_id, workspace_id, user_id, parent_turn_id, ordinal, active, status, attempt, failures, "
     "last_seq, cancel_requested_at, background, source, model, snapshot, input_tokens, output_tokens, "
-    "cache_read_tokens, cache_write_tokens, month, error, metadata, created_at, started_at, settled_at, report"
+    "cache_read_tokens, cache_write_tokens, month, error, metadata, created_at, started_at, settled_at"
 )
+TURN_COLUMNS = f"{_TURN_COLUMNS}, report"
+"""On PostgreSQL `report` is no column: it is a row of `turn_reports`."""
 CONVERSATION_COLUMNS = ", ".join(Conversation.__struct_fields__)
 """`running_turn_id` is no column: each query adds it as a subquery on the single-flight index."""
 _FIXED = {"id", "workspace_id", "user_id", "kind", "running_turn_id", "created_at", "updated_at", "deleted_at"}
@@ -47,7 +49,18 @@ NEW_CONVERSATION_COLUMNS = ", ".join(
     ["id, org_id, workspace_id, user_id, kind, next_ordinal", *_CHANGEABLE, "created_at, updated_at"]
 )
 """What a new conversation is inserted with."""
-IMPORTED_TURN_COLUMNS = f"{TURN_COLUMNS}, org_id, key_id, principal_ref"
+IMPORTED_TURN_COLUMNS = f"{_TURN_COLUMNS}, org_id, key_id, principal_ref"
+TURN_ROW_COLUMNS = (
+    "id, org_id, workspace_id, conversation_id, user_id, key_id, parent_turn_id, beside_turn_id, ordinal, active, "
+    "status, attempt, failures, last_seq, seq_at_adoption, worker, lease_until, watched_until, cancel_requested_at, "
+    "background, principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata, month, "
+    "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, error, created_at, started_at, settled_at, "
+    "files_written, watched_ms, cost, agent_id"
+)
+"""What a claim sends of a turn to PostgreSQL, in this order. The next three are the same for other rows."""
+MESSAGE_ROW_COLUMNS = MESSAGE_COLUMNS.replace("conversation_id", "org_id, conversation_id")
+EVENT_ROW_COLUMNS = "turn_id, seq, org_id, type, payload"
+LOG_ROW_COLUMNS = "turn_id, n, org_id, after_seq, level, message, ts"
 FILE_COLUMNS = ", ".join(File.__struct_fields__)
 NEW_FILE_COLUMNS = (
     "id, org_id, workspace_id, user_id, conversation_id, message_id, name, name_key, mime_type, size, sha256, "
@@ -69,6 +82,10 @@ COLUMNS = {
     "message": MESSAGE_COLUMNS,
     "turn": TURN_COLUMNS,
     "imported_turn": IMPORTED_TURN_COLUMNS,
+    "turn_row": TURN_ROW_COLUMNS,
+    "message_row": MESSAGE_ROW_COLUMNS,
+    "event_row": EVENT_ROW_COLUMNS,
+    "log_row": LOG_ROW_COLUMNS,
     "conversation": CONVERSATION_COLUMNS,
     "my_conversation": CONVERSATION_COLUMNS,
     "new_conversation": NEW_CONVERSATION_COLUMNS,

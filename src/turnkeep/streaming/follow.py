@@ -2,9 +2,9 @@
 
 Subscribe, replay, then follow. A reader is only ever given the event after its last one, whatever the hub says. If the
 hub does not have that event, the store is read. Every two seconds one statement asks the store how far the turns of all
-readers have come (`poll`). So notices of the hub may be lost, late, doubled or out of order, and previews may come from
-a worker that has lost the turn: a reader still ends with the same text and the same events. The stream ends with the
-terminal event, never with a status.
+readers have come that other workers run (`poll`). So notices of other workers may be lost, late, doubled or out of
+order, and previews may come from a worker that has lost the turn: a reader still ends with the same text and the same
+events. The stream ends with the terminal event, never with a status.
 
 A turn can be erased while it has readers, with its terminal event. The next poll does not find it, and its readers end
 with an error `not_found`.
@@ -32,7 +32,7 @@ POLL_SECONDS = 2.0
 PAGE = 50
 """Events in one read of the store. A step may be large, so a page has few events."""
 
-TURNS_AT_ONCE = 1_000
+TURNS_AT_ONCE = 20_000
 """Turns in one statement of a poll."""
 
 ERASED = Failure(code=NotFound.code, message="This turn was erased.")
@@ -132,15 +132,18 @@ async def follow(
             must_read = not stored.is_behind(seq) and not await subscription.wait(stored.due)
 
 
-async def poll(source: EventSource, hub: Hub, *, seconds: float = POLL_SECONDS) -> None:
+async def poll(
+    source: EventSource, hub: Hub, *, holds: Callable[[TurnId], bool] = lambda _: False, seconds: float = POLL_SECONDS
+) -> None:
     """Announce for ever to the readers of this process how far their turns have come in the store.
 
     This makes up for notices that were lost, and for workers that the hub is not connected with. It also finds turns
-    that were erased. It is one statement for all readers, however many there are.
+    that were erased. It is one statement for all readers, however many there are. It leaves out turns that this worker
+    `holds`: only their holder writes events, and publishes them here.
     """
     while True:
         await asyncio.sleep(seconds)
-        turn_ids = hub.followed_turns()
+        turn_ids = [turn_id for turn_id in hub.followed_turns() if not holds(turn_id)]
         try:
             for start in range(0, len(turn_ids), TURNS_AT_ONCE):
                 asked = turn_ids[start : start + TURNS_AT_ONCE]

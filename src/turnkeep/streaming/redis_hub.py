@@ -1,13 +1,15 @@
 """The hub of several workers: a local hub in each, connected by Redis.
 
-Workers exchange three messages: an event is durable (`EventNotice`), a turn has new preview text (`PreviewNotice`), and
-a worker wants the preview of a turn from some position on (`ReplayRequest`). None of them is a fact that the store
-lacks, so each may be lost.
+Workers exchange four messages: an event is durable (`EventNotice`), a turn has new preview text (`PreviewNotice`), a
+worker wants the preview of a turn from some position on (`ReplayRequest`), and a worker has begun to listen
+(`StartNotice`). None of them is a fact that the store lacks, so each may be lost.
 
 A worker announces every durable event. It publishes the preview of a turn only while another worker asks for it, and
 it subscribes only to turns that have readers here and run elsewhere. A worker that begins to listen, finds a gap or has
-reconnected asks for what it lacks, and the worker that runs the turn sends the preview from there on. So Redis may be
-killed, paused or flushed: readers then poll the store, and end with the same text and events.
+reconnected asks for what it lacks, and the worker that runs the turn sends the preview from there on. A worker that has
+just started does not know what the others asked for before, so they repeat it for that worker, which may take turns
+over at once. Redis may be killed, paused or flushed: readers then poll the store, and end with the same text and
+events.
 
 Publishing never waits. The engine leaves marks in an outbox, and one task of this hub sends them: at once, and then
 again after a short pause, so that under load one message to a worker carries the text of many turns. An event waits a
@@ -20,22 +22,20 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-import redis.asyncio as redis_client
 from msgspec import Struct
+from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import RedisError
 
 from turnkeep.ids import TurnId
 from turnkeep.streaming.hub import LocalHub, LocalSubscription
 from turnkeep.streaming.ports import PreviewPiece
-from turnkeep.tcp import silence_options
+from turnkeep.streaming.redis_servers import RedisServers
 from turnkeep_client.wire.events import Failure, Recorded, Reset, Result
 
 ANSWER_SECONDS = 2.0
@@ -72,16 +72,8 @@ class RedisHub:
     def __init__(self, url: str, *, prefix: str = "turnkeep") -> None:
         self.name = secrets.token_hex(6)
         self._local = LocalHub()
-        tcp: dict[str, Any] = {}
-        if not url.startswith("unix:"):
-            tcp = {"socket_keepalive": True, "socket_keepalive_options": silence_options()}
-        self._redis = redis_client.Redis.from_url(
-            url,
-            socket_timeout=ANSWER_SECONDS,
-            socket_connect_timeout=ANSWER_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-            **tcp,
-        )
+        self._servers = RedisServers(url, seconds=ANSWER_SECONDS, prefix=prefix)
+        prefix = self._servers.prefix
         self._prefix = f"{prefix}:turn:"
         self._ask_channel = f"{prefix}:ask"
         self._own_channel = f"{prefix}:hub:{self.name}"
@@ -94,6 +86,8 @@ class RedisHub:
         self._subscribed: set[TurnId] = set()
         """Turns with readers here whose messages this worker receives."""
         self._readers_changed = False
+        self._must_greet = False
+        """This worker has begun to listen, and the others must be told."""
         self._requested: dict[TurnId, dict[str, float]] = {}
         """Turns whose preview other workers requested: the channel on which each wants it, and when that expires."""
         self._gaps: dict[TurnId, float] = {}
@@ -179,8 +173,7 @@ class RedisHub:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         await self._local.close()
-        with suppress(*_UNAVAILABLE):
-            await self._redis.aclose()
+        await self._servers.close()
 
     @property
     def turn_count(self) -> int:
@@ -212,22 +205,31 @@ class RedisHub:
             delay = min(2 * delay, 1.0)
 
     async def _send(self) -> None:
-        while _is_running():
-            await self._has_messages.wait()
-            self._has_messages.clear()
-            batch = self._outbox.take()
-            try:
-                async with self._redis.pipeline(transaction=False) as pipeline:
-                    if self._readers_changed:
-                        _ = pipeline.publish(self._own_channel, b"")
-                    for channel, message in self._addressed(batch):
-                        _ = pipeline.publish(channel, encode(message))
-                    await pipeline.execute()
-            except BaseException:
-                self._outbox.put_back(batch)
-                self._has_messages.set()
-                raise
-            await asyncio.sleep(ROUND_SECONDS)
+        async with self._servers.connected() as client:
+            while _is_running():
+                await self._has_messages.wait()
+                self._has_messages.clear()
+                await self._send_round(client)
+                await asyncio.sleep(ROUND_SECONDS)
+
+    async def _send_round(self, client: Redis) -> None:
+        batch = self._outbox.take()
+        try:
+            is_greeting = self._must_greet
+            async with client.pipeline(transaction=False) as pipeline:
+                if is_greeting:
+                    self._servers.publish(pipeline, self._ask_channel, encode(StartNotice(self.name)))
+                if self._readers_changed:
+                    self._servers.publish(pipeline, self._own_channel, b"")
+                for channel, message in self._addressed(batch):
+                    self._servers.publish(pipeline, channel, encode(message))
+                await pipeline.execute()
+            if is_greeting:
+                self._must_greet = False
+        except BaseException:
+            self._outbox.put_back(batch)
+            self._has_messages.set()
+            raise
 
     def _addressed(self, batch: "OutgoingBatch") -> "Iterator[tuple[str, Message]]":
         """Each message with its channel. All text for one worker is one message, before the events that follow it."""
@@ -252,8 +254,8 @@ class RedisHub:
         go, `_send` wakes it with a message.
         """
         now = asyncio.get_running_loop().time
-        async with self._redis.pubsub() as pubsub:
-            await pubsub.subscribe(self._ask_channel, self._own_channel)
+        async with self._servers.connected() as client, client.pubsub() as pubsub:
+            await self._servers.subscribe(pubsub, self._ask_channel, self._own_channel)
             self._subscribed = set()
             self._readers_changed = True
             is_silent, ask_at = False, now() + ASK_SECONDS
@@ -285,21 +287,27 @@ class RedisHub:
         wanted = {turn_id for turn_id in self._readers if not self._local.is_live(turn_id)}
         self._subscribed = wanted
         if new := wanted - subscribed:
-            await pubsub.subscribe(*(self._prefix + turn_id for turn_id in new))
+            await self._servers.subscribe(pubsub, *(self._prefix + turn_id for turn_id in new))
         if old := subscribed - wanted:
-            await pubsub.unsubscribe(*(self._prefix + turn_id for turn_id in old))
+            await self._servers.unsubscribe(pubsub, *(self._prefix + turn_id for turn_id in old))
 
     # Messages of other workers
 
     def _handle(self, message: dict[str, Any]) -> None:
         match message["type"]:
-            case "message":
+            case "message" | "smessage":
                 self._handle_message(message["data"])
-            case "subscribe":
-                turn_id = TurnId(message["channel"].decode().removeprefix(self._prefix))
-                if turn_id in self._readers:
+            case "subscribe" | "ssubscribe":
+                channel = message["channel"].decode()
+                turn_id = TurnId(channel.removeprefix(self._prefix))
+                if channel == self._ask_channel:
+                    self._must_greet = True
+                    self._has_messages.set()
+                elif turn_id in self._readers:
                     self._ask(turn_id)
                     self._local.require_read(turn_id)
+            case "sunsubscribe" if message["channel"].decode() == self._ask_channel:
+                raise NotConnected("The cluster has moved the channels to another node.")
             case _:
                 pass
 
@@ -317,6 +325,9 @@ class RedisHub:
                     self._add_preview(piece)
             case ReplayRequest():
                 self._remember(message)
+            case StartNotice():
+                for turn_id in self._subscribed:
+                    self._ask(turn_id)
 
     def _add_preview(self, piece: PreviewPiece) -> None:
         if not self._local.add_remote_preview(piece):
@@ -423,7 +434,13 @@ class ReplayRequest(Struct, frozen=True, array_like=True, tag="Asked"):
     channel: str = ""
 
 
-Message = EventNotice | PreviewNotice | PreviewNotices | ReplayRequest
+class StartNotice(Struct, frozen=True, array_like=True, tag="Started"):
+    """A worker has begun to listen. The others repeat for it what they want. Earlier releases do not know this one."""
+
+    hub: str
+
+
+Message = EventNotice | PreviewNotice | PreviewNotices | ReplayRequest | StartNotice
 
 encode = msgspec.msgpack.Encoder().encode
 _decoder: "msgspec.msgpack.Decoder[Message]" = msgspec.msgpack.Decoder(Message)

@@ -137,6 +137,23 @@ class TestWatching:
         await database.advance(seconds=10.001)
         assert await store.cancel_unwatched() == [held.turn_id]
 
+    async def test_a_renewal_reports_readers_too(self, store: Store, tenant: Tenant, database: Database) -> None:
+        mine, others, apart = [await begin(store, tenant.ann, watched_seconds=10) for _ in range(3)]
+        background = await begin(store, tenant.ann, background=True)
+        await database.advance(seconds=5)
+        watched = [mine.turn_id, others.turn_id, background.turn_id]
+        [renewed] = await store.renew([mine], lease_seconds=60, watched=watched, watch_seconds=20)
+        assert (renewed.turn_id, renewed.is_held) == (mine.turn_id, True)
+        assert await store.renew([], lease_seconds=60, watched=[others.turn_id], watch_seconds=1) == []
+        await database.advance(seconds=19)
+        assert await store.cancel_unwatched() == [apart.turn_id]
+        await database.advance(seconds=2)
+        assert await store.cancel_unwatched() == sorted([mine.turn_id, others.turn_id])
+        await database.advance(seconds=20)
+        adopted = {each.turn.id for each in await store.adopt("another", lease_seconds=30)}
+        assert mine.turn_id not in adopted, "its lease was renewed"
+        assert others.turn_id in adopted, "its lease was not"
+
     async def test_watching_never_shortens(self, store: Store, tenant: Tenant, database: Database) -> None:
         held = await begin(store, tenant.ann, watched_seconds=60)
         await store.watch([held.turn_id], seconds=1)

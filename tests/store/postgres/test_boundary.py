@@ -16,9 +16,9 @@ from turnkeep.model.knowledge import Column
 from turnkeep.model.principals import Principal
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.postgres.io.roles import client_login
-from turnkeep.store.postgres.io.statements import statements
+from turnkeep.store.postgres.io.statements import in_this_release, statements
 
-READABLE = {"conversations", "turns", "messages", "files", "agents", "pages", "tables", "table_rows"}
+READABLE = {"conversations", "turns", "messages", "turn_reports", "files", "agents", "pages", "tables", "table_rows"}
 
 REFUSED = [
     "SELECT * FROM turnkeep.api_keys",
@@ -37,7 +37,8 @@ REFUSED = [
     "SELECT * FROM turnkeep.invites",
     "SELECT * FROM turnkeep.orgs",
     "SELECT * FROM turnkeep.workspaces",
-    "SELECT * FROM turnkeep.migrations",
+    "SELECT * FROM turnkeep.schema_migrations",
+    "SELECT * FROM turnkeep.schema_migrations_of_functions",
     "SELECT idempotency_key FROM turnkeep.turns",
     "SELECT worker FROM turnkeep.turns",
     "SELECT * FROM turnkeep.turns",
@@ -116,7 +117,7 @@ class TestTheCatalogue:
         found = await problems(uri)
         assert found == ["the table notes has no forced row-level security", "the table notes has no policy"]
 
-    async def test_the_client_may_read_eight_tables_and_write_none(self, uri: str) -> None:
+    async def test_the_client_may_read_nine_tables_and_write_none(self, uri: str) -> None:
         connection = await asyncpg.connect(uri)
         try:
             rows = await connection.fetch(
@@ -130,13 +131,13 @@ class TestTheCatalogue:
             )
             assert {tuple(row) for row in rows} == {(table, "SELECT") for table in READABLE}
             callable_ = await connection.fetch(
-                "SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'turnkeep'::regnamespace "
+                "SELECT p.proname FROM pg_proc p WHERE p.pronamespace::regnamespace::text LIKE 'turnkeep%' "
                 "AND has_function_privilege('turnkeep_client', p.oid, 'EXECUTE')"
             )
             names = {row[0] for row in callable_}
             assert {name for name in names if not name.startswith("my_")} == {"become", "siblings"}
             definers = await connection.fetch(
-                "SELECT 1 FROM pg_proc p WHERE p.pronamespace = 'turnkeep'::regnamespace AND p.prosecdef"
+                "SELECT 1 FROM pg_proc p WHERE p.pronamespace::regnamespace::text LIKE 'turnkeep%' AND p.prosecdef"
             )
             assert definers == []
         finally:
@@ -148,7 +149,7 @@ class TestAttacks:
     async def test_are_refused(self, store: PostgresStore, tenant: Tenant, sql: str) -> None:
         await finish_with_tool(store, tenant.ann)
         with pytest.raises(TurnkeepError):
-            await store.client_query(tenant.ann, sql)
+            await store.client_query(tenant.ann, in_this_release(sql))
         assert len((await store.conversations(tenant.ann)).data) == 1
 
     async def test_see_nothing_internal_foreign_or_deleted(self, store: PostgresStore) -> None:
@@ -178,7 +179,7 @@ class TestAttacks:
             for table in sorted(READABLE):
                 assert await connection.fetch(f"SELECT org_id FROM turnkeep.{table}") == []
             # An identity that has ended leaves empty settings behind, not unset ones.
-            await connection.fetch("SELECT turnkeep.become('', '', '')")
+            await connection.fetch(in_this_release("SELECT turnkeep.become('', '', '')"))
             await connection.fetch("SELECT set_config('turnkeep.user', '*', false)")
             for table in sorted(READABLE):
                 assert await connection.fetch(f"SELECT org_id FROM turnkeep.{table}") == []
@@ -258,7 +259,7 @@ class TestTiming:
         try:
             async with connection.transaction():
                 who = (tenant.org.id, tenant.workspace.id, tenant.ann.user_id)
-                await connection.fetch("SELECT turnkeep.become($1, $2, $3)", *who)
+                await connection.fetch(in_this_release("SELECT turnkeep.become($1, $2, $3)"), *who)
                 plan = await connection.fetchval(
                     "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT 1 FROM turnkeep.conversations "
                     f"WHERE id = '{foreign.id}'"
@@ -313,7 +314,7 @@ class TestOpening:
     async def test_engine_functions_stay_closed_to_the_client(self, store: PostgresStore, tenant: Tenant) -> None:
         for call in ("cancel_unwatched()", "promotion_facts('conv_x')", "release(ARRAY['a worker'])"):
             with pytest.raises(Forbidden):
-                await store.client_query(tenant.service, f"SELECT turnkeep.{call}")
+                await store.client_query(tenant.service, in_this_release(f"SELECT turnkeep.{call}"))
 
 
 async def is_hidden(store: PostgresStore, by: Principal, conversation_id: Any) -> bool:

@@ -1,6 +1,8 @@
 """Opening a database: migrated once, by whoever comes first, and refused when it is not what this release expects."""
 
 import asyncio
+import importlib
+import re
 from importlib.resources import files
 
 import asyncpg
@@ -12,11 +14,13 @@ from tests.servers import execute
 from tests.store.databases import CLIENT_PASSWORD
 from tests.store.factories import a_claim, a_tenant, begin, finish, transcript_of
 from turnkeep.config import Settings
-from turnkeep.errors import Defect, SchemaMismatch
+from turnkeep.errors import Defect, NotFound, SchemaMismatch, Unavailable
 from turnkeep.runtime import open_store
+from turnkeep.store.migrations import OLDEST_SERVED, Migration, load_migrations
 from turnkeep.store.postgres import PostgresStore
+from turnkeep.store.postgres.io.migrate import check_schema, migrate
 from turnkeep.store.postgres.io.roles import client_login, scram_verifier
-from turnkeep.store.postgres.io.statements import statements
+from turnkeep.store.postgres.io.statements import functions, statements
 from turnkeep_client.wire.events import Failure, TurnEvent
 
 
@@ -40,37 +44,155 @@ class TestMigrating:
         await (await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)).close()
         assert await catalogue(uri) == before
 
-    async def test_functions_of_another_build_are_replaced_and_leftovers_removed(
-        self, uri: str, store: PostgresStore
-    ) -> None:
+    async def test_what_a_killed_migration_left_is_made_again(self, uri: str, store: PostgresStore) -> None:
         expected = {name for name, _ in await catalogue(uri)}
+        own = functions().schema
         await execute(
             uri,
-            "UPDATE turnkeep.migrations_of_functions SET checksum = 'another'; "
-            "CREATE FUNCTION turnkeep.leftover() RETURNS int LANGUAGE sql AS 'SELECT 1'; "
-            "DROP FUNCTION turnkeep.promotion_facts(text)",
+            f"DELETE FROM turnkeep.schema_migrations_of_functions WHERE schema_name = '{own}'; "
+            f"CREATE FUNCTION {own}.leftover() RETURNS int LANGUAGE sql AS 'SELECT 1'; "
+            f"DROP FUNCTION {own}.promotion_facts(text)",
         )
         await (await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)).close()
         assert {name for name, _ in await catalogue(uri)} == expected
 
-    async def test_a_store_that_is_open_meanwhile_works_on(self, uri: str, store: PostgresStore) -> None:
+    async def test_without_migrating_an_old_one_is_refused(self, uri: str) -> None:
+        await execute(uri, "DELETE FROM turnkeep.schema_migrations_of_functions")
+        with pytest.raises(SchemaMismatch, match="lacks the functions of this release\\. Run `turnkeep migrate`"):
+            await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, auto_migrate=False)
+        last = load_migrations("postgres")[-1]
+        await execute(uri, f"DELETE FROM turnkeep.schema_migrations WHERE version = {last.version}")
+        with pytest.raises(SchemaMismatch, match=f"migrations {last.version:04}_{last.name}. Run `turnkeep migrate`"):
+            await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, auto_migrate=False)
+
+
+class TestOtherReleases:
+    async def test_keep_their_functions_while_they_are_served(self, uri: str, store: PostgresStore) -> None:
+        await another_release(uri, "turnkeep_served", migration=OLDEST_SERVED)
+        await another_release(uri, "turnkeep_gone", migration=OLDEST_SERVED - 1)
+        await execute(
+            uri,
+            "CREATE FUNCTION turnkeep.of_an_old_release() RETURNS int LANGUAGE sql AS 'SELECT 1'; "
+            f"DELETE FROM turnkeep.schema_migrations_of_functions WHERE schema_name = '{functions().schema}'",
+        )
+        await (await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)).close()
+        names = {name for name, _ in await catalogue(uri)}
+        assert "now_in_turnkeep_served" in names
+        assert not names & {"now_in_turnkeep_gone", "of_an_old_release"}
+
+    async def test_a_newer_one_may_migrate_while_a_store_is_open(self, uri: str, store: PostgresStore) -> None:
         tenant = await a_tenant(store)
         turn = await finish(store, tenant.ann)
-        await execute(uri, "UPDATE turnkeep.migrations_of_functions SET checksum = 'another'")
-        await (await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)).close()
+        await newer_release(uri, oldest=len(load_migrations("postgres")))
         await finish(store, tenant.ann, conversation_id=turn.conversation_id)
         assert len(await transcript_of(store, tenant.ann, turn.conversation_id)) == 4
+        assert "works with it until it is replaced" in (await store.check_ready() or "")
 
-    async def test_a_newer_database_is_refused(self, uri: str) -> None:
-        await execute(uri, "INSERT INTO turnkeep.migrations (version, name, checksum) VALUES (999, 'later', 'x')")
+    @pytest.mark.parametrize("is_automatic", [True, False])
+    async def test_a_newer_database_is_opened_if_it_works_with_this_release(
+        self, uri: str, store: PostgresStore, is_automatic: bool
+    ) -> None:
+        tenant = await a_tenant(store)
+        await newer_release(uri, oldest=len(load_migrations("postgres")))
+        opened = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, auto_migrate=is_automatic)
+        await finish(opened, tenant.ann)
+        await opened.close()
+
+    async def test_a_correction_of_this_release_adds_its_functions_to_a_newer_database(
+        self, uri: str, store: PostgresStore
+    ) -> None:
+        await newer_release(uri, oldest=len(load_migrations("postgres")))
+        await execute(
+            uri,
+            f"DELETE FROM turnkeep.schema_migrations_of_functions WHERE schema_name = '{functions().schema}'; "
+            "DROP POLICY client ON turnkeep.pages; "
+            "CREATE POLICY client ON turnkeep.pages TO turnkeep_client USING (false)",
+        )
+        opened = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD)
+        tenant = await a_tenant(opened)
+        await finish(opened, tenant.ann)
+        with pytest.raises(NotFound):  # the policies of the newer release stay
+            await opened.create_page(tenant.service, title="Page", content="words")
+        await opened.close()
+
+    async def test_a_newer_database_is_refused_if_it_does_not(self, uri: str) -> None:
+        await newer_release(uri, oldest=999)
         for is_automatic in (True, False):
-            with pytest.raises(SchemaMismatch):
+            with pytest.raises(SchemaMismatch, match="newer release"):
                 await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, auto_migrate=is_automatic)
 
-    async def test_without_migrating_an_old_one_is_refused(self, uri: str) -> None:
-        await execute(uri, "UPDATE turnkeep.migrations_of_functions SET checksum = 'older'")
-        with pytest.raises(SchemaMismatch, match="turnkeep migrate"):
-            await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, auto_migrate=False)
+
+class TestLocks:
+    async def test_requests_go_on_while_a_migration_waits_for_a_long_transaction(
+        self, uri: str, store: PostgresStore
+    ) -> None:
+        tenant = await a_tenant(store)
+        blocking = await asyncpg.connect(uri)
+        transaction = blocking.transaction()
+        await transaction.start()
+        await blocking.execute("LOCK TABLE turnkeep.turns IN ACCESS SHARE MODE")
+        await boundary_changed(uri)
+        migrating = asyncio.create_task(migrate(uri, client_password=CLIENT_PASSWORD))
+        await waits_for_a_lock(uri)
+        await finish(store, tenant.ann)
+        assert not migrating.done()
+        await transaction.rollback()
+        await blocking.close()
+        async with asyncio.timeout(60):
+            await migrating
+        await check_schema(uri)
+
+    async def test_a_migration_that_gets_none_says_what_to_do(
+        self, uri: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        module = importlib.import_module("turnkeep.store.postgres.io.migrate")
+        monkeypatch.setattr(module, "LOCK_TRIES", 2)
+        monkeypatch.setattr(module, "LOCK_SECONDS", 0.1)
+        blocking = await asyncpg.connect(uri)
+        try:
+            async with blocking.transaction():
+                await blocking.execute("LOCK TABLE turnkeep.turns IN ACCESS SHARE MODE")
+                await boundary_changed(uri)
+                with pytest.raises(Unavailable, match="pg_stat_activity"):
+                    await migrate(uri, client_password=CLIENT_PASSWORD)
+        finally:
+            await blocking.close()
+
+
+class TestIndexesOfLargeTables:
+    async def test_are_made_without_a_lock_and_again_where_that_failed(
+        self, uri: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        known = load_migrations("postgres")
+        sql = (
+            "CREATE TABLE turnkeep.notes (id text);\n"
+            "CREATE INDEX CONCURRENTLY turns_by_month\n    ON turnkeep.turns (month);\n"
+            "CREATE INDEX notes_by_id ON turnkeep.notes (id);\n"
+        )
+        later = Migration(version=len(known) + 1, name="later", sql=sql)
+        module = importlib.import_module("turnkeep.store.postgres.io.migrate")
+        monkeypatch.setattr(module, "load_migrations", lambda _: (*known, later))
+        await execute(uri, "DELETE FROM turnkeep.schema_migrations_of_functions")
+        writing = await asyncpg.connect(uri)
+        async with writing.transaction():
+            # A writer of the table would hold up an index that is made with a lock, and not get on itself.
+            await writing.execute("LOCK TABLE turnkeep.turn_events IN ROW EXCLUSIVE MODE")
+            await migrate(uri, client_password=CLIENT_PASSWORD)
+        await writing.close()
+        await check_schema(uri)
+        await execute(
+            uri, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'turnkeep.turns_by_month'::regclass"
+        )
+        with pytest.raises(SchemaMismatch, match="lacks the indexes turns_by_month\\. Run `turnkeep migrate`"):
+            await check_schema(uri)
+        await asyncio.gather(*(migrate(uri, client_password=CLIENT_PASSWORD) for _ in range(2)))
+        await check_schema(uri)
+
+    def test_no_migration_makes_them_with_a_lock(self) -> None:
+        for migration in load_migrations("postgres")[OLDEST_SERVED:]:
+            made = set(re.findall(r"CREATE TABLE turnkeep\.(\w+)", migration.sql))
+            indexed = re.findall(r"CREATE (?:UNIQUE )?INDEX (?!CONCURRENTLY)\w+\s+ON turnkeep\.(\w+)", migration.sql)
+            assert set(indexed) <= made, f"{migration.name}: write CREATE INDEX CONCURRENTLY"
 
 
 class TestPreparing:
@@ -175,6 +297,49 @@ class limited_owner:
         await execute(self._admin, f"DROP ROLE IF EXISTS {client_login(self._name)}; DROP ROLE {self._name}")
 
 
+async def another_release(uri: str, schema: str, *, migration: int) -> None:
+    """The functions of a release whose last migration is this one."""
+    await execute(
+        uri,
+        f"CREATE SCHEMA {schema}; "
+        f"CREATE FUNCTION {schema}.now_in_{schema}() RETURNS int LANGUAGE sql AS 'SELECT 1'; "
+        "INSERT INTO turnkeep.schema_migrations_of_functions (schema_name, migration, oldest, boundary) "
+        f"VALUES ('{schema}', {migration}, {min(migration, OLDEST_SERVED)}, '')",
+    )
+
+
+async def newer_release(uri: str, *, oldest: int) -> None:
+    """What a release with one migration more leaves, which works with releases from `oldest` on. It added a column."""
+    await execute(
+        uri,
+        f"INSERT INTO turnkeep.schema_migrations VALUES ({len(load_migrations('postgres')) + 1}, 'later', 'x'); "
+        "ALTER TABLE turnkeep.turns ADD COLUMN later text; ALTER TABLE turnkeep.messages ADD COLUMN later text; "
+        "ALTER TABLE turnkeep.turn_events ADD COLUMN later text; ALTER TABLE turnkeep.turn_logs ADD COLUMN later text; "
+        "ALTER TABLE turnkeep.conversations ADD COLUMN later text; "
+        "INSERT INTO turnkeep.schema_migrations_of_functions (schema_name, migration, oldest, boundary) "
+        f"VALUES ('turnkeep_later', {len(load_migrations('postgres')) + 1}, {oldest}, '')",
+    )
+
+
+async def boundary_changed(uri: str) -> None:
+    """Let the next migration make functions and policies anew, as if a build with other ones had been here."""
+    await execute(
+        uri,
+        f"DELETE FROM turnkeep.schema_migrations_of_functions WHERE schema_name = '{functions().schema}'; ",
+    )
+
+
+async def waits_for_a_lock(uri: str) -> None:
+    connection = await asyncpg.connect(uri)
+    try:
+        async with asyncio.timeout(60):
+            locks = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'turnkeep.turns'::regclass"
+            while not await connection.fetchval(locks):  # noqa: ASYNC110 - the database tells nobody
+                await asyncio.sleep(0.01)
+    finally:
+        await connection.close()
+
+
 def database_name(uri: str) -> str:
     return uri.partition("?")[0].rpartition("/")[2]
 
@@ -183,8 +348,10 @@ async def catalogue(uri: str) -> list[tuple[str, int]]:
     connection = await asyncpg.connect(uri)
     try:
         rows = await connection.fetch(
-            "SELECT p.proname::text, p.oid::bigint FROM pg_proc p WHERE p.pronamespace = 'turnkeep'::regnamespace "
-            "UNION ALL SELECT c.relname, c.oid FROM pg_class c WHERE c.relnamespace = 'turnkeep'::regnamespace"
+            "SELECT p.proname::text, p.oid::bigint FROM pg_proc p "
+            "WHERE p.pronamespace::regnamespace::text LIKE 'turnkeep%' "
+            "UNION ALL SELECT c.relname, c.oid FROM pg_class c "
+            "WHERE c.relnamespace::regnamespace::text LIKE 'turnkeep%'"
         )
         return sorted((row[0], row[1]) for row in rows)
     finally:

@@ -118,6 +118,19 @@ class TestMigrating:
         with pytest.raises(SchemaMismatch):
             await SqliteStore.open(path)
 
+    async def test_without_migrating_a_missing_or_older_file_is_refused_and_not_touched(self, tmp_path: Path) -> None:
+        path = tmp_path / "other.db"
+        with pytest.raises(SchemaMismatch, match="turnkeep migrate"):
+            await SqliteStore.open(path, auto_migrate=False)
+        assert not path.exists()
+        await (await SqliteStore.open(path)).close()
+        await (await SqliteStore.open(path, auto_migrate=False)).close()
+        connection = apsw.Connection(str(path))
+        connection.execute("DELETE FROM schema_migrations WHERE version = (SELECT max(version) FROM schema_migrations)")
+        connection.close()
+        with pytest.raises(SchemaMismatch, match="turnkeep migrate"):
+            await SqliteStore.open(path, auto_migrate=False)
+
     async def test_the_schema_is_the_sum_of_the_migrations(self, store: SqliteStore, path: Path) -> None:
         made = apsw.Connection(":memory:")
         made.execute((files("turnkeep.store") / "sql" / "sqlite" / "schema.sql").read_text(encoding="utf-8"))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import UNSET
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
@@ -55,8 +56,8 @@ async def check_alive(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     errors=(503,),
 )
 async def check_ready(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Whether questions are taken: the database answers, takes writes and has the schema of this release, leases can be
-    renewed, and the server is not shutting down."""
+    """Whether questions are taken: the database answers, takes writes and has a schema that this release works with,
+    leases can be renewed, and the server is not shutting down."""
     runtime = call.runtime
     if runtime.engine.is_draining:
         raise Unavailable("This server is shutting down.")
@@ -64,12 +65,12 @@ async def check_ready(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         raise Unavailable("This server cannot renew the leases of its turns just now.")
     try:
         async with asyncio.timeout(READY_SECONDS):
-            await runtime.store.check_ready()
+            note = await runtime.store.check_ready()
     except SchemaMismatch as exc:
         raise Unavailable(exc.detail) from exc
     except TimeoutError as exc:
         raise Unavailable(f"The database did not answer within {READY_SECONDS:g} s.") from exc
-    return json_response(wire.Health(status="ready"))
+    return json_response(wire.Health(status="ready", detail=UNSET if note is None else note))
 
 
 @health_endpoints.add(

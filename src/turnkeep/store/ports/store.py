@@ -25,8 +25,8 @@ class Store(
 ):
     """One database, all its verbs."""
 
-    async def check_ready(self) -> None:
-        """Return if the database takes writes and has the schema of this release. Raises Unavailable or
-        SchemaMismatch. Cheap, and never repeated for long."""
+    async def check_ready(self) -> str | None:
+        """Return if the database takes writes and this release works with its schema, with what an operator should know
+        about that schema. Raises Unavailable or SchemaMismatch. Cheap, and never repeated for long."""
 
     async def close(self) -> None: ...

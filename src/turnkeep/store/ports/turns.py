@@ -66,8 +66,16 @@ class TurnStore(Protocol):
         errors as for `record`.
         """
 
-    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
-        """Extend the leases of these turns in one statement; one answer for each, in the same order."""
+    async def renew(
+        self,
+        held: Sequence[Held],
+        *,
+        lease_seconds: float,
+        watched: Sequence[TurnId] = (),
+        watch_seconds: float = 0.0,
+    ) -> list[Renewal]:
+        """Extend the leases of these turns in one statement; one answer for each, in the same order. The same statement
+        does what `watch` does for the `watched` turns."""
 
     async def adopt(
         self,

@@ -35,15 +35,30 @@ class PostgresLeases:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
-        if not held:
+    async def renew(
+        self,
+        held: Sequence[Held],
+        *,
+        lease_seconds: float,
+        watched: Sequence[TurnId] = (),
+        watch_seconds: float = 0.0,
+    ) -> list[Renewal]:
+        if not held and not watched:
             return []
-        ordered = sorted(held, key=lambda each: each.turn_id)
+        left = set(watched)
+        turns: list[tuple[TurnId, int | None, bool]] = [
+            (each.turn_id, each.attempt, each.turn_id in left) for each in held
+        ]
+        left.difference_update(each.turn_id for each in held)
+        turns += [(turn_id, None, True) for turn_id in left]
+        turns.sort(key=lambda turn: turn[0])
         rows = await self._database.write(
             "renew",
-            [each.turn_id for each in ordered],
-            [each.attempt for each in ordered],
+            [turn_id for turn_id, _, _ in turns],
+            [attempt for _, attempt, _ in turns],
             int(lease_seconds * 1000),
+            [is_watched for _, _, is_watched in turns],
+            int(watch_seconds * 1000),
         )
         kept = {
             (row["turn_id"], row["attempt"]): Renewal(
@@ -142,8 +157,7 @@ class PostgresLeases:
         return await self._database.transact(work)
 
     async def watch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
-        if turn_ids:
-            await self._database.write("watch", sorted(turn_ids), int(seconds * 1000))
+        await self.renew((), lease_seconds=0, watched=turn_ids, watch_seconds=seconds)
 
     async def unwatch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
         if turn_ids:

@@ -5,7 +5,7 @@ from typing import Any, Self
 import asyncpg
 from msgspec import structs
 
-from turnkeep.errors import TurnkeepError, Unavailable
+from turnkeep.errors import Defect, TurnkeepError, Unavailable
 from turnkeep.model.principals import Principal
 from turnkeep.store.postgres.conversations import PostgresConversations
 from turnkeep.store.postgres.directory import PostgresDirectory
@@ -13,10 +13,10 @@ from turnkeep.store.postgres.erasures import PostgresErasures
 from turnkeep.store.postgres.files import PostgresFiles
 from turnkeep.store.postgres.io.address import DatabaseAddress
 from turnkeep.store.postgres.io.database import Database
-from turnkeep.store.postgres.io.migrate import check_schema, check_version, migrate, renew_login
+from turnkeep.store.postgres.io.migrate import check_schema, judge_readiness, migrate, renew_login
 from turnkeep.store.postgres.io.pool import Pool, PoolSettings
 from turnkeep.store.postgres.io.roles import check_boundary, client_login
-from turnkeep.store.postgres.io.statements import statements
+from turnkeep.store.postgres.io.statements import functions, statements
 from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
 from turnkeep.store.postgres.outbox import PostgresOutbox
@@ -106,11 +106,17 @@ class PostgresStore(
         """Any SQL on the client path, as that principal: the boundary holds whatever it says (see `Database`)."""
         return await self._database.client_query(principal, sql, *values)
 
-    async def check_ready(self) -> None:
-        [(is_read_only, *schema)] = await self._database.read("readiness")
-        if is_read_only:
-            raise Unavailable("The database takes no writes just now; reads go on.")
-        check_version(*schema)
+    async def check_ready(self) -> str | None:
+        try:
+            [(is_read_only, *schema)] = await self._database.read("readiness", functions().schema)
+        except Defect as exc:
+            if not isinstance(exc.__cause__, asyncpg.UndefinedTableError):
+                raise
+            schema = [None, None, False]  # a backup of an older release was restored
+        else:
+            if is_read_only:
+                raise Unavailable("The database takes no writes just now; reads go on.")
+        return judge_readiness(*schema)
 
     async def close(self) -> None:
         """Finish what has begun, then let the connections go. It may be called twice."""

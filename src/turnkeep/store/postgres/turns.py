@@ -3,10 +3,9 @@
 A claim loads facts, lets `store/rules` decide, and writes. Claim, record, settle and append are what is written most.
 They are grouped across conversations into one statement and one commit.
 
-What is written most is sent as rows of tables: parameters of the types `turnkeep.turns`, `turnkeep.messages` and so on,
-beside a job for each turn (`turnkeep.settle_job` and others).
-The driver sends such a row as a tuple of all columns, in the order in which the table has them. Only this module knows
-that order, and a test compares it with the database.
+What is written most is sent as rows: parameters of types such as `turn_row` and `message_row`, beside a job for each
+turn (`settle_job` and others; `functions/15_types.sql`). The driver sends such a row as a tuple of all its columns, in
+the order that `rows.py` has too. A test compares both.
 """
 
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
@@ -31,6 +30,7 @@ from turnkeep.store.postgres.io.errors import OVER_LIMIT, USER_GONE, RefusedWrit
 from turnkeep.store.postgres.leases import promote_next
 from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import (
+    TURN_ROW_COLUMNS,
     compacted,
     event_values,
     json_or_null,
@@ -80,22 +80,7 @@ ALL_TIMES = 2**62
 """Later than any real time."""
 _place = itemgetter("ordinal", "turn_sequence")
 
-# fmt: off
-TURNS = (
-    "id", "org_id", "workspace_id", "conversation_id", "user_id", "key_id", "parent_turn_id", "beside_turn_id",
-    "ordinal", "active", "status", "attempt", "failures", "last_seq", "seq_at_adoption", "worker", "lease_until",
-    "watched_until", "cancel_requested_at", "background", "principal_ref", "idempotency_key", "request_hash",
-    "snapshot", "source", "model", "metadata", "month", "input_tokens", "output_tokens", "cache_read_tokens",
-    "cache_write_tokens", "error", "created_at", "started_at", "settled_at", "files_written", "watched_ms", "cost",
-    "agent_id", "report",
-)
-MESSAGES = (
-    "turn_id", "turn_sequence", "id", "org_id", "conversation_id", "role", "internal", "iteration", "blocks", "display",
-    "attachments", "sources", "metadata", "usage", "legacy", "provider", "created_at",
-)
-EVENTS = ("turn_id", "seq", "org_id", "type", "payload")
-LOGS = ("turn_id", "n", "org_id", "after_seq", "level", "message", "ts")
-# fmt: on
+TURN_ROW = tuple(TURN_ROW_COLUMNS.split(", "))
 
 Record = tuple[Any, ...]
 
@@ -128,7 +113,7 @@ class _DecidedClaim(Struct, frozen=True):
 
     @property
     def record(self) -> Record:
-        """The job as the database knows it, a `turnkeep.claim_job`."""
+        """The job as the database knows it, a `claim_job`."""
         facts = None if self.is_new else self.facts
         return self.new.turn.conversation_id, self.is_new, facts, self.new.title, self.new.preview
 
@@ -146,7 +131,7 @@ class _DecidedClaim(Struct, frozen=True):
 
     @property
     def counters(self) -> list[Record]:
-        """What the message is counted for, each a `turnkeep.message_counter`."""
+        """What the message is counted for, each a `message_counter`."""
         turn, org_id = self.new.turn, self.claim.principal.org_id
         return [
             (turn.conversation_id, org_id, each.scope, each.scope_id, turn.month, turn.source, each.limit, each.turns)
@@ -171,7 +156,7 @@ class _Recording(Struct, frozen=True):
 
     @property
     def record(self) -> Record:
-        """The job as the database knows it, a `turnkeep.record_job`."""
+        """The job as the database knows it, a `record_job`."""
         return self.held.turn_id, self.held.attempt, self.after, self.last
 
 
@@ -204,7 +189,7 @@ class _Settling(_Recording, frozen=True):
 
 
 class _Appending(Struct, frozen=True):
-    """`record` is a `turnkeep.append_job`."""
+    """`record` is a `append_job`."""
 
     conversation_id: ConversationId
     record: Record
@@ -663,7 +648,7 @@ def _more_of(decided: _DecidedClaim) -> dict[str, Any]:
 
 def turn_record(columns: Mapping[str, Any]) -> Record:
     """A row of `turns`. A column that is not given becomes NULL."""
-    return tuple([columns.get(name) for name in TURNS])
+    return tuple([columns.get(name) for name in TURN_ROW])
 
 
 def message_record(

@@ -36,7 +36,10 @@ claim_facts = msgspec.json.Decoder(ClaimFacts, strict=False).decode
 _promotion_facts = msgspec.json.Decoder(PromotionFacts, strict=False).decode
 
 
-def renew(session: Session, held: Sequence[Held], lease_seconds: float) -> list[Renewal]:
+def renew(
+    session: Session, held: Sequence[Held], lease_seconds: float, watched: Sequence[TurnId], watch_seconds: float
+) -> list[Renewal]:
+    watch(session, watched, watch_seconds)
     lease_until = session.now + int(lease_seconds * 1000)
     return [_renew(session, each, lease_until) for each in held]
 

@@ -17,7 +17,7 @@ from turnkeep.store.sqlite.erasures import SqliteErasures
 from turnkeep.store.sqlite.files import SqliteFiles
 from turnkeep.store.sqlite.io.boundary import close_boundary, install_views
 from turnkeep.store.sqlite.io.executors import Checkpoints, Readers, Statistics, Writer, ours
-from turnkeep.store.sqlite.io.migrate import migrate
+from turnkeep.store.sqlite.io.migrate import check_schema, migrate
 from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_reading, open_writing
 from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
 from turnkeep.store.sqlite.outbox import SqliteOutbox
@@ -48,13 +48,17 @@ class SqliteStore(
         exclusive: bool = False,
         readers: int = 2,
         synchronous: str = "FULL",
+        auto_migrate: bool = True,
     ) -> Self:
-        """Open the file, made and migrated as needed. What an earlier process held may be adopted at once.
+        """Open the file, made and migrated as needed (without `auto_migrate`: SchemaMismatch if it is not). What an
+        earlier process held may be adopted at once.
 
         Raises Conflict while another process (or another store of this one) has it open. `exclusive` keeps
         everything on one connection, for file systems (and a `vfs`) without shared memory. Anything but
         `synchronous="FULL"` gives up the promise that what was acknowledged survives a power cut.
         """
+        if not auto_migrate:
+            await asyncio.to_thread(check_schema, Path(path))
         return await asyncio.to_thread(cls._open, Path(path), clock, vfs, exclusive, readers, synchronous)
 
     @classmethod
@@ -112,9 +116,10 @@ class SqliteStore(
             raise Forbidden("A store on a single connection serves no queries of others.")
         return await self._see(principal, _any_query, sql, values)
 
-    async def check_ready(self) -> None:
+    async def check_ready(self) -> str | None:
         """The file belongs to this process, so its schema cannot change."""
         await self.orgs()
+        return None
 
     async def close(self) -> None:
         """Finish what was asked for, then let the file go. It may be called twice."""

@@ -113,10 +113,17 @@ class TurnVerbs(StoreThreads):
         entries = _entries_of(settlement.all_rows, settlement.all_events, settlement.logs)
         return await self._write(_settle, held, after, settlement, entries)
 
-    async def renew(self, held: Sequence[Held], *, lease_seconds: float) -> list[Renewal]:
-        if not held:
+    async def renew(
+        self,
+        held: Sequence[Held],
+        *,
+        lease_seconds: float,
+        watched: Sequence[TurnId] = (),
+        watch_seconds: float = 0.0,
+    ) -> list[Renewal]:
+        if not held and not watched:
             return []
-        return await self._write(leases.renew, list(held), lease_seconds)
+        return await self._write(leases.renew, list(held), lease_seconds, list(watched), watch_seconds)
 
     async def adopt(
         self,

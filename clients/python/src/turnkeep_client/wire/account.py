@@ -278,9 +278,10 @@ class ModelName(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """Whether the server is alive (`ok`) and accepts turns (`ready`)."""
+    """Whether the server is alive (`ok`) and accepts turns (`ready`). `detail` is what an operator should know."""
 
     status: Annotated[str, known_words(Literal["ok", "ready"])]
+    detail: str | UnsetType = UNSET
 
 
 class Messages(Struct, frozen=True, kw_only=True):

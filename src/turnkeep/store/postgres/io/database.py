@@ -19,7 +19,7 @@ from msgspec import Struct
 from turnkeep.errors import TurnkeepError, WorldError
 from turnkeep.model.principals import Principal
 from turnkeep.store.postgres.io.pool import Connection, Isolation, Pool, Rows
-from turnkeep.store.postgres.io.statements import statements
+from turnkeep.store.postgres.io.statements import in_this_release, statements
 
 T = TypeVar("T")
 Job = TypeVar("Job")
@@ -107,7 +107,7 @@ class Database:
 
         async def on(connection: Connection, _: bool) -> list[tuple[Any, ...]]:
             async with connection.transaction():
-                await connection.fetch("SELECT turnkeep.become($1, $2, $3)", *identity_of(principal))
+                await connection.fetch(in_this_release("SELECT turnkeep.become($1, $2, $3)"), *identity_of(principal))
                 return [tuple(row) for row in await connection.raw.fetch(sql, *values)]
 
         return await self._client.run(on)

@@ -31,10 +31,12 @@ SELECT 'the table ' || c.relname || ' has no policy'
  ORDER BY 1
 
 -- name: readiness
--- Whether the server takes no writes, and the schema: the last migration, and the functions.
+-- Whether the server takes no writes, and the schema: the last migration, that of the oldest release which may work on it,
+-- and whether it has the functions of this release ($1).
 SELECT current_setting('transaction_read_only')::boolean,
-       (SELECT max(m.version) FROM turnkeep.migrations m),
-       (SELECT f.checksum FROM turnkeep.migrations_of_functions f)
+       (SELECT max(m.version) FROM turnkeep.schema_migrations m),
+       (SELECT max(f.oldest) FROM turnkeep.schema_migrations_of_functions f),
+       EXISTS (SELECT 1 FROM turnkeep.schema_migrations_of_functions f WHERE f.schema_name = $1)
 
 -- name: who_am_i
 SELECT current_user::text, current_database()::text

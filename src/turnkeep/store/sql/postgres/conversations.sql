@@ -318,8 +318,14 @@ SELECT DISTINCT ON (e.conversation_id) e.turn_id, e.turn_sequence
 
 -- name: import_turns
 -- slow
-INSERT INTO turnkeep.turns ({imported_turn_columns})
-SELECT {n.imported_turn_columns} FROM json_populate_recordset(NULL::turnkeep.turns, $1::json) n
+WITH imported AS (
+    INSERT INTO turnkeep.turns ({imported_turn_columns})
+    SELECT {n.imported_turn_columns} FROM json_populate_recordset(NULL::turnkeep.turns, $1::json) n
+)
+INSERT INTO turnkeep.turn_reports (turn_id, org_id, conversation_id, report)
+SELECT n.id, n.org_id, n.conversation_id, n.report
+  FROM json_to_recordset($1::json) AS n (id text, org_id text, conversation_id text, report text)
+ WHERE n.report IS NOT NULL
 
 -- name: import_messages
 -- slow

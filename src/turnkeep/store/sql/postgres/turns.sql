@@ -38,7 +38,7 @@ SELECT turnkeep.start_waiting($1, $2, $3, $4, $5)
 SELECT turnkeep.cancel_turns($1, $2, $3, $4, $5)
 
 -- name: renew
-SELECT r.turn_id, r.attempt, r.cancel_requested, r.files_written FROM turnkeep.renew($1, $2, $3) r
+SELECT r.turn_id, r.attempt, r.cancel_requested, r.files_written FROM turnkeep.renew($1, $2, $3, $4, $5) r
 
 -- name: hand_over
 SELECT turnkeep.hand_over($1, $2)
@@ -144,9 +144,6 @@ SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id = $1 FOR UPDATE
 -- name: mark_cancelled
 UPDATE turnkeep.turns t SET cancel_requested_at = $2 WHERE t.id = $1 AND t.cancel_requested_at IS NULL
 
--- name: watch
-SELECT turnkeep.watch($1, $2)
-
 -- name: unwatch
 SELECT turnkeep.unwatch($1, $2)
 
@@ -154,7 +151,7 @@ SELECT turnkeep.unwatch($1, $2)
 SELECT c FROM turnkeep.cancel_unwatched() c ORDER BY c COLLATE "C"
 
 -- name: my_turn
-SELECT {t.turn_columns} FROM turnkeep.my_turn($1, $2, $3, $4) t
+SELECT t.* FROM turnkeep.my_turn($1, $2, $3, $4) t
 
 -- name: own_turn
 -- A turn of the owner's conversations, on the engine's path: for what reads internal rows next.
@@ -258,9 +255,10 @@ SELECT m.turn_id, m.turn_sequence, m.id, m.role, m.internal, m.iteration, m.bloc
        CASE WHEN num_nonnulls(m.attachments, m.sources, m.metadata, m.legacy) > 0 THEN
            concat('[', coalesce(m.attachments, 'null'), ',', coalesce(m.sources, 'null'), ',',
                   coalesce(m.metadata, 'null'), ',', coalesce(m.legacy, 'null'), ']') END,
-       newest.ordinal, newest.report
-  FROM (SELECT t.id, t.ordinal, t.report FROM turnkeep.turns t
+       newest.ordinal, r.report
+  FROM (SELECT t.id, t.ordinal FROM turnkeep.turns t
          WHERE t.conversation_id = $1 AND t.active AND t.ordinal < $4
          ORDER BY t.ordinal DESC LIMIT $2) newest
+  LEFT JOIN turnkeep.turn_reports r ON r.turn_id = newest.id
   JOIN turnkeep.messages m ON m.turn_id = newest.id
  ORDER BY newest.ordinal DESC FETCH FIRST ($3) ROWS WITH TIES

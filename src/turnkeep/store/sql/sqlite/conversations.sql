@@ -274,7 +274,7 @@ SELECT e.conversation_id, e.turn_id, e.turn_sequence, max(t.ordinal * 1000000 + 
 SELECT {message_columns} FROM my_messages WHERE turn_id = :turn AND turn_sequence = :sequence;
 
 -- name: insert_imported_turn
-INSERT INTO turns ({imported_turn_columns}) VALUES ({imported_turn_values});
+INSERT INTO turns ({imported_turn_columns}, report) VALUES ({imported_turn_values}, :report);
 
 -- name: insert_imported_message
 INSERT INTO messages ({message_columns}, org_id) VALUES ({message_values}, :org_id);

@@ -1,7 +1,10 @@
 """Bringing a SQLite file up to this release, one transaction per migration."""
 
+from pathlib import Path
+
 import apsw
 
+from turnkeep.errors import SchemaMismatch
 from turnkeep.store.migrations import AppliedMigration, Migration, load_migrations, pending
 
 _RECORD = """
@@ -26,6 +29,20 @@ def migrate(connection: apsw.Connection, *, now: int) -> tuple[Migration, ...]:
                 (migration.version, migration.name, migration.checksum, now),
             )
     return todo
+
+
+def check_schema(path: Path) -> None:
+    """Raise SchemaMismatch unless the file is exactly at this release. Nothing is touched."""
+    if not path.exists():
+        raise SchemaMismatch(f"There is no database at {path}. Run `turnkeep migrate`.")
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        todo = pending(load_migrations("sqlite"), applied(connection))
+    finally:
+        connection.close()
+    if todo:
+        names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in todo)
+        raise SchemaMismatch(f"The database lacks the migrations {names}. Run `turnkeep migrate`.")
 
 
 def applied(connection: apsw.Connection) -> tuple[AppliedMigration, ...]:

@@ -192,8 +192,8 @@ END $$;
 -- other. Counters are the last that is locked: first the slots, then the others, each in the order of their keys.
 -- The plans are fixed: loops that look up each row by its index.
 CREATE FUNCTION turnkeep.write_claims(
-    p_jobs turnkeep.claim_job[], p_turns turnkeep.turns[], p_messages turnkeep.messages[],
-    p_events turnkeep.turn_events[], p_counters turnkeep.message_counter[], p_new json
+    p_jobs turnkeep.claim_job[], p_turns turnkeep.turn_row[], p_messages turnkeep.message_row[],
+    p_events turnkeep.event_row[], p_counters turnkeep.message_counter[], p_new json
 ) RETURNS text[] LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 AS $$
@@ -229,7 +229,7 @@ BEGIN
     END IF;
     -- The turns come before the counters and their rows: their key tells that another claim under the same id was quicker.
     WITH claimed AS (
-        INSERT INTO turnkeep.turns SELECT t.* FROM unnest(p_turns) t RETURNING 1
+        INSERT INTO turnkeep.turns ({turn_row_columns}) SELECT t.* FROM unnest(p_turns) t RETURNING 1
     )
     INSERT INTO turnkeep.usage_slots AS u (org_id, scope, scope_id, month, slot, ui_messages, api_messages)
     SELECT n.org_id, n.scope, n.scope_id, n.month, turnkeep.own_slot(), count(*) FILTER (WHERE n.source = 'ui'),
@@ -240,8 +240,8 @@ BEGIN
      ORDER BY n.org_id, n.scope, n.scope_id, n.month
     ON CONFLICT (org_id, scope, scope_id, month, slot) DO UPDATE
        SET ui_messages = u.ui_messages + excluded.ui_messages, api_messages = u.api_messages + excluded.api_messages;
-    INSERT INTO turnkeep.messages SELECT m.* FROM unnest(p_messages) m;
-    INSERT INTO turnkeep.turn_events SELECT e.* FROM unnest(p_events) e;
+    INSERT INTO turnkeep.messages ({message_row_columns}) SELECT m.* FROM unnest(p_messages) m;
+    INSERT INTO turnkeep.turn_events ({event_row_columns}) SELECT e.* FROM unnest(p_events) e;
     IF EXISTS (SELECT 1 FROM unnest(p_counters) n WHERE n."limit" IS NOT NULL OR n.turns IS NOT NULL) THEN
         INSERT INTO turnkeep.usage AS u (org_id, scope, scope_id, month, ui_messages, api_messages)
         SELECT n.org_id, n.scope, n.scope_id, n.month, count(*) FILTER (WHERE n.source = 'ui'),
@@ -288,7 +288,7 @@ END $$;
 -- nothing written, if the conversation or the files are not as `p_facts` has them any more. `p_more` says what else is
 -- written (see `turns.py`).
 CREATE FUNCTION turnkeep.write_claim(
-    p_job turnkeep.claim_job, p_turn turnkeep.turns, p_message turnkeep.messages, p_event turnkeep.turn_events,
+    p_job turnkeep.claim_job, p_turn turnkeep.turn_row, p_message turnkeep.message_row, p_event turnkeep.event_row,
     p_counters turnkeep.message_counter[], p_new json, p_facts json, p_more json
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -336,7 +336,7 @@ END $$;
 
 -- Put these files into the turn's conversation, under their new names; false if they, or the names, are not as `p_facts` has
 -- them any more.
-CREATE FUNCTION turnkeep.attach(p_turn turnkeep.turns, p_message text, p_owner text, p_attachments json, p_facts text)
+CREATE FUNCTION turnkeep.attach(p_turn turnkeep.turn_row, p_message text, p_owner text, p_attachments json, p_facts text)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     v_files text[] := ARRAY(SELECT a.id FROM json_to_recordset(p_attachments) AS a (id text) ORDER BY a.id);

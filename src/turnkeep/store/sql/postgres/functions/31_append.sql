@@ -6,7 +6,7 @@
 -- if nothing runs or waits there and its id is new. If one of them cannot be appended, TK010 is raised with the facts of the
 -- first (`rules.claims.AppendFacts`), which takes everything back; the caller then sends them one by one.
 -- The plans are fixed: loops over the turns that look up each row by its index.
-CREATE FUNCTION turnkeep.append(p_jobs turnkeep.append_job[], p_rows turnkeep.messages[]) RETURNS integer[]
+CREATE FUNCTION turnkeep.append(p_jobs turnkeep.append_job[], p_rows turnkeep.message_row[]) RETURNS integer[]
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 AS $$
@@ -51,7 +51,7 @@ BEGIN
         PERFORM turnkeep.refuse('TK010', 'not appended',
                                 turnkeep.append_facts(p_jobs[1].turn_id, p_jobs[1].conversation_id)::text);
     END IF;
-    INSERT INTO turnkeep.messages SELECT r.* FROM unnest(p_rows) r;
+    INSERT INTO turnkeep.messages ({message_row_columns}) SELECT r.* FROM unnest(p_rows) r;
     RETURN v_ordinals;
 END $$;
 

@@ -21,7 +21,7 @@ CREATE FUNCTION turnkeep.stand_of(p_status text, p_settled_at bigint, p_held int
 $$;
 
 -- Whether these events of the turn, those behind `p_after`, are stored already: only the answer to the write was lost.
-CREATE FUNCTION turnkeep.has_events(p_turn text, p_after integer, p_events turnkeep.turn_events[]) RETURNS boolean
+CREATE FUNCTION turnkeep.has_events(p_turn text, p_after integer, p_events turnkeep.event_row[]) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN NOT EXISTS (
@@ -32,7 +32,7 @@ END $$;
 
 -- One row for each turn that exists. The plans are fixed: loops that look up each turn by its index.
 CREATE FUNCTION turnkeep.record(
-    p_jobs turnkeep.record_job[], p_rows turnkeep.messages[], p_events turnkeep.turn_events[], p_logs turnkeep.turn_logs[]
+    p_jobs turnkeep.record_job[], p_rows turnkeep.message_row[], p_events turnkeep.event_row[], p_logs turnkeep.log_row[]
 ) RETURNS TABLE (turn_id text, outcome text, last_seq integer, cancel_requested boolean, files_written integer)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
@@ -84,7 +84,7 @@ END $$;
 
 -- A write without events leaves no number to know it by. Its first row does; log lines have no id of their own, so they
 -- are compared with the last ones of the turn.
-CREATE FUNCTION turnkeep.has_rows_or_logs(p_turn text, p_rows turnkeep.messages[], p_logs turnkeep.turn_logs[])
+CREATE FUNCTION turnkeep.has_rows_or_logs(p_turn text, p_rows turnkeep.message_row[], p_logs turnkeep.log_row[])
 RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_row   record;

@@ -9,9 +9,9 @@
 -- caller then settles it in a transaction of its own, in which the rules decide what runs next. Whether one waits is told by
 -- a statement that begins once the conversation is locked.
 CREATE FUNCTION turnkeep.settle(
-    p_jobs turnkeep.settle_job[], p_rows turnkeep.messages[], p_events turnkeep.turn_events[], p_logs turnkeep.turn_logs[],
+    p_jobs turnkeep.settle_job[], p_rows turnkeep.message_row[], p_events turnkeep.event_row[], p_logs turnkeep.log_row[],
     p_promotes boolean
-) RETURNS TABLE (turn_id text, outcome text, last_seq integer, turn turnkeep.turns) LANGUAGE plpgsql
+) RETURNS TABLE (turn_id text, outcome text, last_seq integer, turn turnkeep.turns, report text) LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
@@ -35,11 +35,12 @@ BEGIN
         UPDATE turnkeep.turns t
            SET status = f.status, error = f.error, settled_at = v_now, lease_until = NULL, last_seq = f.last,
                input_tokens = f.input_tokens, output_tokens = f.output_tokens, cache_read_tokens = f.cache_read_tokens,
-               cache_write_tokens = f.cache_write_tokens, cost = f.cost, report = f.report
+               cache_write_tokens = f.cache_write_tokens, cost = f.cost
           FROM fence f WHERE t.id = f.turn_id AND f.stand = 'held' AND NOT f.is_waited_for
         RETURNING t.id, t.org_id, t.workspace_id, t.conversation_id, t.user_id, t.key_id, t.month, t.input_tokens,
                   t.output_tokens, t.cache_read_tokens, t.cache_write_tokens, t.cost, t.agent_id, t.model, t.source,
-                  t.created_at, t.files_written, f.has_final, f.entry_id, f.entry_type, t AS turn
+                  t.created_at, t.files_written, f.has_final, f.entry_id, f.entry_type, f.report,
+                  t AS turn
     ), headed AS (
         UPDATE turnkeep.conversations c
            SET head_turn_id = e.id, updated_at = v_now, message_count = c.message_count + e.has_final::integer
@@ -51,6 +52,9 @@ BEGIN
         SELECT r.turn_id, r.turn_sequence, r.id, e.org_id, e.conversation_id, r.role, r.internal, r.iteration, r.blocks,
                r.display, r.attachments, r.sources, r.metadata, r.usage, r.legacy, r.provider, r.created_at
           FROM unnest(p_rows) r JOIN ended e ON e.id = r.turn_id
+    ), noted AS (
+        INSERT INTO turnkeep.turn_reports (turn_id, org_id, conversation_id, report)
+        SELECT e.id, e.org_id, e.conversation_id, e.report FROM ended e WHERE e.report IS NOT NULL
     ), told AS (
         INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
         SELECT r.turn_id, r.seq, e.org_id, r.type, r.payload FROM unnest(p_events) r JOIN ended e ON e.id = r.turn_id
@@ -97,7 +101,8 @@ BEGIN
                cache_write_tokens = d.cache_write_tokens + excluded.cache_write_tokens, cost = d.cost + excluded.cost,
                unpriced = d.unpriced + excluded.unpriced
     )
-    SELECT f.turn_id, CASE WHEN f.stand = 'held' AND f.is_waited_for THEN 'waiting' ELSE f.stand END, f.last_seq, e.turn
+    SELECT f.turn_id, CASE WHEN f.stand = 'held' AND f.is_waited_for THEN 'waiting' ELSE f.stand END, f.last_seq, e.turn,
+           e.report
       FROM fence f LEFT JOIN ended e ON e.id = f.turn_id;
     -- Files that a sandbox wrote back belong to the answer.
     IF EXISTS (SELECT 1 FROM unnest(p_jobs) j JOIN turnkeep.files f ON f.turn_id = j.turn_id WHERE f.message_id IS NULL) THEN

@@ -1,17 +1,29 @@
 -- Leases, and the readers of running turns. Adoption, stops and the queue are decided by `store/rules`.
 
--- Extend these leases; one row for each that is still held.
-CREATE FUNCTION turnkeep.renew(p_turn text[], p_attempt integer[], p_lease_ms bigint)
-RETURNS TABLE (turn_id text, attempt integer, cancel_requested boolean, files_written integer) LANGUAGE plpgsql AS $$
+-- Extend leases (those with an attempt), and let turns be watched (those of `p_watched`); one row for each lease that is still
+-- held. Readers are attached to watched turns; the moment until which they count never moves backwards. The turns come in
+-- the order of their ids, which is the lock order. Both are one change of the row.
+CREATE FUNCTION turnkeep.renew(
+    p_turn text[], p_attempt integer[], p_lease_ms bigint, p_watched boolean[], p_watch_ms bigint
+) RETURNS TABLE (turn_id text, attempt integer, cancel_requested boolean, files_written integer) LANGUAGE plpgsql AS $$
 DECLARE
-    v_now bigint := turnkeep.now_ms();
+    v_now     bigint := turnkeep.now_ms();
+    v_is_held boolean;
 BEGIN
-    FOR i IN 1 .. array_length(p_turn, 1) LOOP
-        UPDATE turnkeep.turns t SET lease_until = v_now + p_lease_ms
-         WHERE t.id = p_turn[i] AND t.attempt = p_attempt[i] AND t.status = 'running'
-        RETURNING t.id, t.attempt, t.cancel_requested_at IS NOT NULL, t.files_written
-             INTO turn_id, attempt, cancel_requested, files_written;
-        IF FOUND THEN
+    FOR i IN 1 .. coalesce(array_length(p_turn, 1), 0) LOOP
+        UPDATE turnkeep.turns t
+           SET lease_until = CASE WHEN t.attempt = p_attempt[i] AND t.status = 'running' THEN v_now + p_lease_ms
+                                  ELSE t.lease_until END,
+               watched_until = CASE WHEN p_watched[i] AND NOT t.background
+                                    THEN greatest(t.watched_until, v_now + p_watch_ms) ELSE t.watched_until END,
+               watched_ms = CASE WHEN p_watched[i] AND NOT t.background THEN p_watch_ms ELSE t.watched_ms END
+         WHERE t.id = p_turn[i]
+           AND ((t.attempt = p_attempt[i] AND t.status = 'running')
+                OR (p_watched[i] AND t.status IN ('running', 'queued') AND NOT t.background))
+        RETURNING t.id, t.attempt, t.cancel_requested_at IS NOT NULL, t.files_written,
+                  t.attempt = p_attempt[i] AND t.status = 'running'
+             INTO turn_id, attempt, cancel_requested, files_written, v_is_held;
+        IF FOUND AND v_is_held THEN
             RETURN NEXT;
         END IF;
     END LOOP;
@@ -30,17 +42,6 @@ BEGIN
     PERFORM 1 FROM turnkeep.turns t
       WHERE t.status = 'running' AND t.worker = ANY (p_worker) ORDER BY t.id FOR UPDATE;
     UPDATE turnkeep.turns t SET lease_until = 0 WHERE t.status = 'running' AND t.worker = ANY (p_worker);
-END $$;
-
--- Readers are attached to these foreground turns; the moment until which they count never moves backwards.
-CREATE FUNCTION turnkeep.watch(p_turn text[], p_ms bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    v_until bigint := turnkeep.now_ms() + p_ms;
-BEGIN
-    FOR i IN 1 .. array_length(p_turn, 1) LOOP
-        UPDATE turnkeep.turns t SET watched_until = greatest(t.watched_until, v_until), watched_ms = p_ms
-         WHERE t.id = p_turn[i] AND t.status IN ('running', 'queued') AND NOT t.background;
-    END LOOP;
 END $$;
 
 -- The last reader has left these turns; the moment until which they are watched never moves forwards.

@@ -140,11 +140,12 @@ BEGIN
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
                m.display, m.attachments, m.sources, m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
-               CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, t.report) > 0 THEN
+               CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, r.report) > 0 THEN
                    concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
-                          coalesce(t.report, 'null'), ']') END,
+                          coalesce(r.report, 'null'), ']') END,
                CASE WHEN v_branched THEN turnkeep.siblings(p_conversation, t.id, t.parent_turn_id, t.ordinal) END
           FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
+          LEFT JOIN turnkeep.turn_reports r ON r.turn_id = t.id
          WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal
            AND t.ordinal >= p_ordinal AND (t.ordinal > p_ordinal OR m.turn_sequence > p_sequence)
          ORDER BY t.ordinal FETCH FIRST (p_limit) ROWS WITH TIES;
@@ -152,11 +153,12 @@ BEGIN
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
                m.display, m.attachments, m.sources, m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
-               CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, t.report) > 0 THEN
+               CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, r.report) > 0 THEN
                    concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
-                          coalesce(t.report, 'null'), ']') END,
+                          coalesce(r.report, 'null'), ']') END,
                CASE WHEN v_branched THEN turnkeep.siblings(p_conversation, t.id, t.parent_turn_id, t.ordinal) END
           FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
+          LEFT JOIN turnkeep.turn_reports r ON r.turn_id = t.id
          WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal
            AND t.ordinal <= p_ordinal AND (t.ordinal < p_ordinal OR m.turn_sequence < p_sequence)
          ORDER BY t.ordinal DESC FETCH FIRST (p_limit) ROWS WITH TIES;
@@ -189,11 +191,7 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT t.id, t.conversation_id, t.workspace_id, t.user_id, t.parent_turn_id, t.ordinal, t.active, t.status,
-           t.attempt, t.failures, t.last_seq, t.cancel_requested_at, t.background, t.source, t.model, t.snapshot,
-           t.input_tokens, t.output_tokens, t.cache_read_tokens, t.cache_write_tokens, t.month, t.error, t.metadata,
-           t.created_at, t.started_at, t.settled_at, t.report
-      FROM turnkeep.turns t WHERE t.id = p_turn;
+    SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id = p_turn;
     v_user := turnkeep.become('', '', '');
 END $$;
 
