@@ -36,6 +36,8 @@ CREATE TRIGGER conversations_are_indexed AFTER UPDATE OF indexed_ordinal ON turn
 CREATE TRIGGER conversations_are_purged AFTER DELETE ON turnkeep.conversations
     FOR EACH ROW EXECUTE FUNCTION turnkeep.forget_unindexed();
 
+REVOKE ALL ON FUNCTION turnkeep.note_unindexed(), turnkeep.forget_unindexed() FROM PUBLIC;
+
 DO $$
 BEGIN
     IF row_security_active('turnkeep.conversations') AND NOT pg_has_role(current_user, 'turnkeep_engine', 'USAGE') THEN
@@ -74,6 +76,7 @@ BEGIN
     ON CONFLICT (org_id, sha256) DO UPDATE SET sha256 = excluded.sha256;
     RETURN NULL;
 END $$;
+REVOKE ALL ON FUNCTION turnkeep.note_freed_bytes() FROM PUBLIC;
 CREATE TRIGGER files_are_erased AFTER DELETE ON turnkeep.files
     FOR EACH ROW WHEN (old.sha256 IS NOT NULL) EXECUTE FUNCTION turnkeep.note_freed_bytes();
 INSERT INTO turnkeep.freed_bytes (org_id, sha256) SELECT DISTINCT t.org_id, substr(t.sha256, 1, 64) FROM turnkeep.file_texts t;
