@@ -128,3 +128,7 @@ ALTER TABLE turnkeep.turns SET (fillfactor = 90);
 -- The org of an entry follows from its workspace. No query asks for it, and an entry is written for every message.
 
 ALTER TABLE turnkeep.search_entries ALTER COLUMN org_id DROP NOT NULL;
+
+-- Triggers alone call these functions, and need no right to do so.
+
+REVOKE ALL ON FUNCTION turnkeep.note_unindexed, turnkeep.forget_unindexed, turnkeep.note_freed_bytes FROM PUBLIC;
