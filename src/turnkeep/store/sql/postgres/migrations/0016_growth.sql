@@ -36,8 +36,6 @@ CREATE TRIGGER conversations_are_indexed AFTER UPDATE OF indexed_ordinal ON turn
 CREATE TRIGGER conversations_are_purged AFTER DELETE ON turnkeep.conversations
     FOR EACH ROW EXECUTE FUNCTION turnkeep.forget_unindexed();
 
-REVOKE ALL ON FUNCTION turnkeep.note_unindexed(), turnkeep.forget_unindexed() FROM PUBLIC;
-
 DO $$
 BEGIN
     IF row_security_active('turnkeep.conversations') AND NOT pg_has_role(current_user, 'turnkeep_engine', 'USAGE') THEN
@@ -76,7 +74,6 @@ BEGIN
     ON CONFLICT (org_id, sha256) DO UPDATE SET sha256 = excluded.sha256;
     RETURN NULL;
 END $$;
-REVOKE ALL ON FUNCTION turnkeep.note_freed_bytes() FROM PUBLIC;
 CREATE TRIGGER files_are_erased AFTER DELETE ON turnkeep.files
     FOR EACH ROW WHEN (old.sha256 IS NOT NULL) EXECUTE FUNCTION turnkeep.note_freed_bytes();
 INSERT INTO turnkeep.freed_bytes (org_id, sha256) SELECT DISTINCT t.org_id, substr(t.sha256, 1, 64) FROM turnkeep.file_texts t;
@@ -131,3 +128,7 @@ ALTER TABLE turnkeep.turns SET (fillfactor = 90);
 -- The org of an entry follows from its workspace. No query asks for it, and an entry is written for every message.
 
 ALTER TABLE turnkeep.search_entries ALTER COLUMN org_id DROP NOT NULL;
+
+-- Triggers alone call these functions, and need no right to do so.
+
+REVOKE ALL ON FUNCTION turnkeep.note_unindexed, turnkeep.forget_unindexed, turnkeep.note_freed_bytes FROM PUBLIC;
