@@ -65,7 +65,7 @@ class TestReading:
 
     def test_variables_that_kubernetes_sets_for_services_are_left_alone(self) -> None:
         """Those of the services `turnkeep`, `turnkeep-web` and `turnkeep-sandbox`, as a pod has them."""
-        environ = {}
+        environ: dict[str, str] = {}
         for service in ("TURNKEEP", "TURNKEEP_WEB", "TURNKEEP_SANDBOX"):
             environ |= {
                 f"{service}_SERVICE_HOST": "10.0.0.7",

@@ -74,7 +74,9 @@ class TestFinding:
         assert find_server(url, environ=environ).key == "tk_local"
         assert find_server(key="tk_given", environ=environ).key == "tk_given"
 
-    @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.8.0.1:1", "http://localhost:1", "http://[::1]:1"])
+    @pytest.mark.parametrize(
+        "url", ["http://127.0.0.1:1", "http://127.8.0.1:1", "http://localhost:1", "http://[::1]:1"]
+    )
     def test_but_to_this_machine(self, tmp_path: Path, url: str) -> None:
         (tmp_path / "server.json").write_text(f'{{"url": "{url}", "pid": {os.getpid()}}}')
         place = find_server(environ={"TURNKEEP_DATA_DIR": str(tmp_path), "TURNKEEP_KEY": "k"})

@@ -741,13 +741,11 @@ def find_config_file(environ: Mapping[str, str], named: str | None = None) -> Co
 
 
 def exposed_secrets(file: ConfigFile) -> list[str]:
-    """The names of secrets in the file, and of addresses with a password, if other users of this machine can read it."""
+    """The names of secrets in the file, and of addresses with a password, if other users of the machine can read it."""
     if not stat.S_IMODE(file.path.stat().st_mode) & (stat.S_IRGRP | stat.S_IROTH):
         return []
     known = {variable.name: variable for variable in (*RUNNER_VARIABLES, *VARIABLES)}
-    return [
-        known[name].field for name, text in file.values.items() if known[name].is_secret or mask_url(text) != text
-    ]
+    return [known[name].field for name, text in file.values.items() if known[name].is_secret or mask_url(text) != text]
 
 
 def _masked_repr(section: Struct, secrets: frozenset[str]) -> str:

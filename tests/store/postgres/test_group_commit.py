@@ -66,9 +66,7 @@ class TestACrowd:
     """More callers at once than one connection serves while a caller has patience with a silent database."""
 
     @pytest.fixture
-    async def small(
-        self, uri: str, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
-    ) -> AsyncIterator[PostgresStore]:
+    async def small(self, uri: str, tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[PostgresStore]:
         monkeypatch.setattr(pool, "QUEUE_SECONDS", 600.0)  # the machine may be busy
         store = await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, pool_size=1, retry_seconds=3.0)
         yield store

@@ -106,7 +106,9 @@ class TestASilentConnection:
         with pytest.raises(Unavailable):
             await slow
         left = before & await self.sessions(connections, 6)
-        assert len(left) >= 3, "each of its two tries took one, and the machine may be so busy that another was too slow"
+        assert len(left) >= 3, (
+            "each of its two tries took one, and the machine may be so busy that another was too slow"
+        )
         await connections.close()
 
     async def sessions(self, connections: Pool, count: int) -> set[int]:
@@ -129,9 +131,9 @@ class TestABusyProcess:
         connections = pool_of(uri, size=1, command_seconds=30.0, retry_seconds=0.5)
 
         async def ask_thrice(connection: pool.Connection, _: bool) -> None:
-            for _ in range(3):
+            for pause_seconds in (0.4, 0.4, 0.4):
                 await connection.fetch("SELECT 1")
-                time.sleep(0.4)  # noqa: ASYNC251 - nothing else of the process gets on
+                time.sleep(pause_seconds)  # nothing else of the process gets on
 
         asked = connections.run(ask_thrice), connections.fetch("SELECT 2")
         assert [tuple(row) for row in (await asyncio.gather(*asked))[1]] == [(2,)]

@@ -88,8 +88,8 @@ def check_may_get_keys(server: RunningServer, data_dir: Path, environ: Mapping[s
     host = urlsplit(server.url).hostname or ""
     if not _is_loopback(host) and host != environ.get("TURNKEEP_HOST", "").strip().lower():
         raise InvalidRequest(
-            f"{data_dir / SERVER_FILE} names {server.url}, which may be another machine. No key is sent there. If it is "
-            f"your server, set TURNKEEP_HOST={host}."
+            f"{data_dir / SERVER_FILE} names {server.url}, which may be another machine. No key is sent there. If it "
+            f"is your server, set TURNKEEP_HOST={host}."
         )
 
 

@@ -234,9 +234,7 @@ class Authenticator:
             scopes=claims.scopes,
         )
         rates = () if known is None else known.rates
-        return Identity(
-            principal=principal, source=claims.src, rates=rates, workspace=workspace, expires_at=claims.exp
-        )
+        return Identity(principal=principal, source=claims.src, rates=rates, workspace=workspace, expires_at=claims.exp)
 
     async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
         found = await self._store.signed_in(hash_key(cookie))
