@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.server_process import clean_environment, run_turnkeep, serving
+from turnkeep.cli.database import ask_server
 from turnkeep.cli.serve import _with_file, runner_environment
 from turnkeep.cli.server_options import _environment
-from turnkeep.config import RUNNER_VARIABLES, VARIABLES, find_config_file
+from turnkeep.config import RUNNER_VARIABLES, VARIABLES, Settings, find_config_file
+from turnkeep.errors import InvalidRequest
 from turnkeep_client.discovery import find_server
 
 
@@ -63,6 +65,10 @@ class TestAFileInTheFolder:
         (tmp_path / "turnkeep.toml").write_text('data_dir = "theirs"\n')
         done = run_turnkeep("models", env=environment(TURNKEEP_KEY="tk_mine"), cwd=tmp_path)
         assert (done.returncode, "No key is sent there." in done.stderr) == (2, True), done.stderr
+        with pytest.raises(
+            InvalidRequest, match="No key is sent there"
+        ):  # as the commands of the operator ask a server
+            ask_server(Settings(data_dir=tmp_path / "theirs"), "GET", "/v1/orgs")
 
     def test_with_secrets_that_others_can_read_has_a_warning(self, tmp_path: Path) -> None:
         path = tmp_path / "turnkeep.toml"

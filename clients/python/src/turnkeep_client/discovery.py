@@ -78,7 +78,7 @@ def find_server(
     local_key = None if key or chosen != _checked(local) else _local_key(folder)
     if not key and chosen == _checked(local):
         key = local_key or environ.get("TURNKEEP_BOOTSTRAP_KEY")
-    if key and not is_given and running and found_in not in {"the caller", "TURNKEEP_URL"}:
+    if key and not is_given and running and found_in == f"{folder / SERVER_FILE}":
         check_may_get_keys(running, folder, environ)
     return ServerAddress(url=chosen, key=key or None, found_in=found_in, has_local_key=local_key is not None)
 
