@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of, settings_for
-from tests.api.test_files import a_conversation, announce, put, send, upload
+from tests.api.test_files import a_conversation, announce, put, send, storage_key_of, upload
 from tests.api.test_turns import ModelPause
 from tests.files.samples import PNG, picture
 from tests.knowledge.test_file_tools import a_docx, a_pdf, a_pptx, an_xlsx, zipped
@@ -204,8 +204,7 @@ class TestWhatTheModelSees:
     async def test_bytes_that_are_lost_become_a_note_too(self, server: ApiServer, user: Client) -> None:
         conversation = await a_conversation(user)
         file = await upload(user, conversation, "notes.md", b"The secret is 42")
-        stored = await server.runtime.store.files_by_id([file["id"]])
-        await server.runtime.bag.objects.delete([stored[0].storage_key])
+        await server.runtime.bag.objects.delete([await storage_key_of(server, file)])
         await user.ask("Hm?", conversation_id=conversation, attachment_ids=[file["id"]])
         assert "no longer available" in told(server)
         assert code_of(await user.get(f"/v1/files/{file['id']}/content")) == (404, "not_found")

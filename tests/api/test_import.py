@@ -10,6 +10,7 @@ import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, data_of, fake_id, names, read_events
+from tests.api.test_files import a_conversation, upload
 from tests.files.samples import PNG
 from turnkeep.compiler.judge import judge_anthropic, judge_openai_chat, judge_openai_responses
 
@@ -207,6 +208,30 @@ def zipped(**files: bytes) -> bytes:
 async def shown(service: Client, conversation_id: str) -> list[tuple[str, str]]:
     messages = (await service.read(f"/v1/conversations/{conversation_id}/messages"))["data"]
     return [(one["role"], "".join(part.get("text", "") for part in one["content"])) for one in messages]
+
+
+class TestAFileThatTheExportDoesNotHold:
+    @both
+    @pytest.mark.parametrize("is_held", [False, True], ids=["only named", "also listed"])
+    async def test_of_another_tenant_is_not_read(self, server: ApiServer, service: Client, is_held: bool) -> None:
+        secret = await upload(service, await a_conversation(service), "secret.txt", b"The canary sings.")
+        other = await server.tenant("another")
+        own = await upload(other, conversation := await a_conversation(other), "own.txt", b"Mine.")
+        await other.ask("Look.", conversation_id=conversation, attachment_ids=[own["id"]])
+        export = (await other.get(f"/v1/conversations/{conversation}/export")).text.replace(own["id"], secret["id"])
+        document = msgspec.json.decode(export)
+        if not is_held:
+            document["exported"]["files"] = []
+        made = await imported(other, msgspec.json.encode(document))
+        path = f"/v1/conversations/{made['id']}"
+        replay = await other.get(f"{path}/replay")
+        assert "no longer available" in replay.text
+        await other.ask("Read it.", conversation_id=made["id"])
+        sent = str(server.scripts.requests[-1].messages)
+        trace, messages = await other.get(f"{path}/trace"), await other.get(f"{path}/messages")
+        for told in (replay.text, sent, trace.text, messages.text):
+            assert "canary" not in told
+            assert secret["id"] not in told
 
 
 class TestAnExportOfChatGPT:
