@@ -1,5 +1,6 @@
 """Attachments from the upload to the model: joined to the bag, written onto the message, seen by the provider."""
 
+import asyncio
 import base64
 import io
 from collections.abc import Sequence
@@ -154,6 +155,19 @@ class TestFilesFromElsewhere:
         answers = [await user.post("/v1/turns", json=body, headers={"Idempotency-Key": "k"}) for _ in range(2)]
         assert answers[0].json()["turn"]["id"] == answers[1].json()["turn"]["id"]
         assert len(await server.runtime.store.all_files()) == 2
+
+    @both
+    async def test_the_same_request_many_times_at_once_leaves_one_copy(self, server: ApiServer, user: Client) -> None:
+        """Each of them copies the file, and one of them claims the turn."""
+        file = await upload(user, await a_conversation(user))
+        before = len(await server.runtime.store.all_files())
+        body = {"message": "?", "attachment_ids": [file["id"]], "background": True}
+        asked = (user.post("/v1/turns", json=body, headers={"Idempotency-Key": "k"}) for _ in range(8))
+        answers = await asyncio.gather(*asked)
+        assert len({answer.json()["turn_id"] for answer in answers}) == 1
+        assert len(await server.runtime.store.all_files()) == before + 1
+        stored = [each async for page in server.runtime.bag.objects.list("bag/") for each in page]
+        assert len(stored) == 2
 
     async def test_what_its_owner_may_not_read_stays_out(
         self, server: ApiServer, service: Client, user: Client
