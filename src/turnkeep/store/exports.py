@@ -30,7 +30,9 @@ from turnkeep.model.conversations import Conversation, events_from_rows, title_a
 from turnkeep.model.files import File
 from turnkeep.model.legacy import legacy_blocks
 from turnkeep.model.messages import PROVIDERS, Message
+from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn, TurnReport
+from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, FilePart, FileRef, Part, Usage
@@ -173,13 +175,17 @@ def _with_display(turn: Turn, rows: Sequence[Message]) -> list[Message]:
     return [structs.replace(row, display=result.content) if row.id == result.message_id else row for row in rows]
 
 
-def rename(exported: Exported, *, workspace_id: WorkspaceId, user_id: UserId | None) -> Exported:
-    """The same conversation with new ids, in that workspace and owned by that user. Nothing else changes.
+def checked_and_renamed(exported: Exported, principal: Principal) -> Exported:
+    """The same conversation with new ids, in the workspace of the principal and owned by them. Nothing else changes.
+
+    Raises InvalidRequest for an export that could not have been exported. A long conversation takes seconds, so this is
+    called in a thread.
 
     Files become `pending` under a new storage key: their bytes must follow. What the export only refers to gets a new
     id too, which names nothing here. Its own id might name something of another tenant.
     """
-    return _Renaming(exported, workspace_id, user_id).exported()
+    check_exported(exported)
+    return _Renaming(exported, principal.workspace_id, principal.user_id).exported()
 
 
 class _NewIds(dict[Id, Id]):
@@ -257,7 +263,7 @@ class _Renaming:
             id=self._messages[row.id],
             turn_id=self._turns[row.turn_id],
             conversation_id=self._conversation_id,
-            blocks=tuple(self._block(block) for block in _blocks_of(row)),
+            blocks=tuple(self._block(block) for block in blocks_of(row)),
             display=None if row.display is None else self._parts(row.display),
             attachments=tuple(self._ref(ref) for ref in row.attachments),
             sources=tuple(self._source(source) for source in row.sources),
@@ -329,6 +335,6 @@ class _Renaming:
         )
 
 
-def _blocks_of(row: Message) -> tuple[Block, ...]:
-    """The blocks of a row. A legacy row gets its blocks now: readers and the search know no others."""
+def blocks_of(row: Message) -> tuple[Block, ...]:
+    """The blocks that a row of an export will have. A legacy row gets some: readers and the search know no others."""
     return row.blocks if row.blocks or row.legacy is None else legacy_blocks(row.legacy)

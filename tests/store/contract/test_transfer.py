@@ -1,5 +1,7 @@
 """Export and import: a conversation with everything in it, without loss, under new ids."""
 
+import asyncio
+import threading
 from collections import Counter
 from typing import Any
 
@@ -34,6 +36,7 @@ from turnkeep.errors import CallerError, InvalidRequest
 from turnkeep.ids import ConversationId, FileId
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import TurnReport
+from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import ConversationChange, Exported, TurnTrace
 from turnkeep.store.exports import exported_from_rows
 from turnkeep.store.ports import Store
@@ -308,20 +311,7 @@ class TestALongHistory:
         """Each statement for PostgreSQL is a round trip. On SQLite each is prepared once and run for all rows."""
         said = [{"role": role, "content": f"{role} {n}"} for n in range(1_000) for role in ("user", "assistant")]
         exported = exported_from_rows(read_transcript(said).rows)
-        counted: Counter[str] = Counter()
-
-        def count(kind: type, verb: str) -> None:
-            run = getattr(kind, verb)
-
-            def counting(self: Any, name: str, *values: Any) -> Any:
-                counted[name] += 1
-                return run(self, name, *values)
-
-            monkeypatch.setattr(kind, verb, counting)
-
-        for verb in ("rows", "row", "run", "many"):
-            count(Session, verb)
-        count(Statements, "fetch")
+        counted = statements_of_either(monkeypatch)
         imported = await store.import_conversation(tenant.ann, exported)
         assert sum(counted.values()) <= 15, counted
         monkeypatch.undo()
@@ -332,7 +322,45 @@ class TestALongHistory:
     async def test_of_many_characters_comes_in_several_parts(
         self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("turnkeep.store.postgres.conversations.IMPORTED_CHARS", 1_000)
+        monkeypatch.setattr("turnkeep.store.rules.conversations.IMPORTED_CHARS", 1_000)
+        counted = statements_of_either(monkeypatch)
         said = [{"role": role, "content": f"{role} {n} " * 20} for n in range(30) for role in ("user", "assistant")]
         imported = await store.import_conversation(tenant.ann, exported_from_rows(read_transcript(said).rows))
+        assert counted["insert_imported_message"] + counted["import_messages"] > 5
         assert len(await transcript_of(store, tenant.ann, imported.id)) == 60
+
+    async def test_leaves_the_event_loop_to_others(
+        self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        goes_on = threading.Event()
+
+        def check_slowly(exported: Exported) -> Exported:
+            assert goes_on.wait(30), "The event loop waits for the import."
+            return check_exported(exported)
+
+        monkeypatch.setattr("turnkeep.store.exports.check_exported", check_slowly)
+        exported = exported_from_rows(read_transcript([{"role": "user", "content": "Hello"}]).rows)
+        importing = asyncio.create_task(store.import_conversation(tenant.ann, exported))
+        await asyncio.sleep(0)
+        assert (await store.conversations(tenant.ann)).data == ()
+        goes_on.set()
+        assert (await importing).message_count == 1
+
+
+def statements_of_either(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the statements of either database by their names, from now on."""
+    counted: Counter[str] = Counter()
+
+    def count(kind: type, verb: str) -> None:
+        run = getattr(kind, verb)
+
+        def counting(self: Any, name: str, *values: Any) -> Any:
+            counted[name] += 1
+            return run(self, name, *values)
+
+        monkeypatch.setattr(kind, verb, counting)
+
+    for verb in ("rows", "row", "run", "many"):
+        count(Session, verb)
+    count(Statements, "fetch")
+    return counted
