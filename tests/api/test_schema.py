@@ -109,7 +109,11 @@ def try_operation(server: ThreadedServer, operation: Any, mode: GenerationMode, 
             case.path_parameters = {name: server.ids.get(name, value) for name, value in case.path_parameters.items()}
         for name in ("Turnkeep-User", "Turnkeep-Workspace"):
             case.headers.pop(name, None)
-        case.call_and_validate(checks=CHECKS, headers=headers, timeout=30)
+        response = case.call(headers=headers, timeout=30)
+        # An example may have given the workspace a small limit for its files. The document says 507 for that.
+        is_full = response.status_code == 507 and response.json()["code"] == "storage_full"
+        checks = CHECKS[1:] if is_full else CHECKS
+        case.validate_response(response, checks=checks, headers=headers)
 
     try_it()
 

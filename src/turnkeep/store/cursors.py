@@ -1,6 +1,6 @@
 """Cursors of pages: opaque to clients, a JSON list inside. Its first item names the list to which the cursor belongs.
 
-Decision: docs/decisions/0402
+Decision: docs/decisions/0401
 """
 
 import base64

@@ -20,6 +20,7 @@ OLDEST_SERVED = 13
 servers of older releases do not."""
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_FUNCTION = re.compile(r"^CREATE (?:OR REPLACE )?FUNCTION turnkeep\.(\w+)", re.MULTILINE)
 _CONCURRENT = re.compile(r"^CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+)[^;]*;", re.MULTILINE)
 
 
@@ -38,6 +39,11 @@ class Migration(Struct, frozen=True, kw_only=True):
     def in_transaction(self) -> str:
         """What is done in the transaction of the migration."""
         return _CONCURRENT.sub("", self.sql)
+
+    @property
+    def functions(self) -> list[str]:
+        """The names of the functions that it makes, such as those of triggers. Releases share them."""
+        return _FUNCTION.findall(self.sql)
 
     @property
     def concurrent_indexes(self) -> dict[str, str]:

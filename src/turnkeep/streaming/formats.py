@@ -325,7 +325,7 @@ class SentCounts(Struct):
     preview left out. A reader may reconnect to another worker long after the preview is gone, so the counts travel in
     the cursor.
 
-    Decision: docs/decisions/0402
+    Decision: docs/decisions/0401
     """
 
     text: int = 0

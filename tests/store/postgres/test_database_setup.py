@@ -168,6 +168,8 @@ class TestIndexesOfLargeTables:
             "CREATE TABLE turnkeep.notes (id text);\n"
             "CREATE INDEX CONCURRENTLY turns_by_month\n    ON turnkeep.turns (month);\n"
             "CREATE INDEX notes_by_id ON turnkeep.notes (id);\n"
+            "CREATE FUNCTION turnkeep.note_it() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';\n"
+            "CREATE TRIGGER notes_are_noted AFTER INSERT ON turnkeep.notes EXECUTE FUNCTION turnkeep.note_it();\n"
         )
         later = Migration(version=len(known) + 1, name="later", sql=sql)
         module = importlib.import_module("turnkeep.store.postgres.io.migrate")
@@ -180,6 +182,7 @@ class TestIndexesOfLargeTables:
             await migrate(uri, client_password=CLIENT_PASSWORD)
         await writing.close()
         await check_schema(uri)
+        assert "note_it" in {name for name, _ in await catalogue(uri)}, "functions of migrations stay"
         await execute(
             uri, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'turnkeep.turns_by_month'::regclass"
         )

@@ -76,19 +76,9 @@ CREATE TABLE turnkeep.schema_migrations_of_functions (
     applied_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 """
-_DROP_FUNCTIONS = """
-DO $$
-DECLARE
-    v_function regprocedure;
-BEGIN
-    FOR v_function IN
-        SELECT p.oid FROM pg_proc p
-         WHERE p.pronamespace = 'turnkeep'::regnamespace AND p.proname <> 'now_ms'
-           AND p.prorettype <> 'trigger'::regtype
-    LOOP
-        EXECUTE 'DROP FUNCTION ' || v_function;
-    END LOOP;
-END $$
+_OLD_FUNCTIONS = """
+SELECT p.oid::regprocedure::text FROM pg_proc p
+ WHERE p.pronamespace = 'turnkeep'::regnamespace AND p.proname <> ALL ($1::text[])
 """
 
 
@@ -317,7 +307,9 @@ async def _drop_functions_before(connection: Connection, oldest: int) -> None:
     if not await connection.fetchval(
         "SELECT 1 FROM turnkeep.schema_migrations_of_functions WHERE schema_name = 'turnkeep'"
     ):
-        await connection.execute(_DROP_FUNCTIONS)
+        kept = [name for migration in load_migrations("postgres") for name in migration.functions]
+        for (function,) in await connection.fetch(_OLD_FUNCTIONS, kept):
+            await connection.execute(f"DROP FUNCTION {function}")
         # Now the releases that read this table refuse the database, as one that is newer.
         await connection.execute(
             "INSERT INTO turnkeep.migrations SELECT * FROM turnkeep.schema_migrations ON CONFLICT DO NOTHING"

@@ -52,11 +52,11 @@ SELECT c.id, c.workspace_id FROM turnkeep.conversations c WHERE c.indexed_ordina
 
 ALTER TABLE turnkeep.conversations ADD COLUMN updated_period bigint GENERATED ALWAYS AS (updated_at / 300000) STORED;
 DROP INDEX turnkeep.conversations_listed, turnkeep.conversations_of_workspace, turnkeep.conversations_to_index;
-CREATE INDEX conversations_of_user_by_period ON turnkeep.conversations (workspace_id, user_id, updated_period DESC)
+CREATE INDEX CONCURRENTLY conversations_of_user_by_period ON turnkeep.conversations (workspace_id, user_id, updated_period DESC)
     WHERE deleted_at IS NULL AND kind <> 'run';
-CREATE INDEX conversations_by_period ON turnkeep.conversations (workspace_id, updated_period DESC)
+CREATE INDEX CONCURRENTLY conversations_by_period ON turnkeep.conversations (workspace_id, updated_period DESC)
     WHERE deleted_at IS NULL AND kind <> 'run';
-CREATE INDEX files_unused ON turnkeep.files (created_at)
+CREATE INDEX CONCURRENTLY files_unused ON turnkeep.files (created_at)
     WHERE conversation_id IS NULL AND status = 'ready' AND saved_at IS NULL AND deleted_at IS NULL;
 
 -- Bytes of which a file was erased. Only their texts can have lost their last file.
@@ -128,3 +128,7 @@ ALTER TABLE turnkeep.turns SET (fillfactor = 90);
 -- The org of an entry follows from its workspace. No query asks for it, and an entry is written for every message.
 
 ALTER TABLE turnkeep.search_entries ALTER COLUMN org_id DROP NOT NULL;
+
+-- Triggers alone call these functions, and need no right to do so.
+
+REVOKE ALL ON FUNCTION turnkeep.note_unindexed, turnkeep.forget_unindexed, turnkeep.note_freed_bytes FROM PUBLIC;
