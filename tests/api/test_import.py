@@ -393,7 +393,7 @@ class TestPictures:
 
         monkeypatch.setattr("turnkeep.api.native.conversations.blocks_of", blocks_slowly)
         importing = asyncio.create_task(service.post("/v1/import", json=[ASK, DONE]))
-        while not begun.is_set():
+        while not begun.is_set():  # noqa: ASYNC110 - a thread sets it
             await asyncio.sleep(0.01)
         assert (await service.get("/healthz")).status_code == 200
         goes_on.set()
