@@ -1,5 +1,6 @@
 """Attachments from the upload to the model: joined to the bag, written onto the message, seen by the provider."""
 
+import asyncio
 import base64
 import io
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from PIL import Image
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of, settings_for
-from tests.api.test_files import a_conversation, announce, put, send, upload
+from tests.api.test_files import a_conversation, announce, put, send, storage_key_of, upload
 from tests.api.test_turns import ModelPause
 from tests.files.samples import PNG, picture
 from tests.knowledge.test_file_tools import a_docx, a_pdf, a_pptx, an_xlsx, zipped
@@ -155,6 +156,19 @@ class TestFilesFromElsewhere:
         assert answers[0].json()["turn"]["id"] == answers[1].json()["turn"]["id"]
         assert len(await server.runtime.store.all_files()) == 2
 
+    @both
+    async def test_the_same_request_many_times_at_once_leaves_one_copy(self, server: ApiServer, user: Client) -> None:
+        """Each of them copies the file, and one of them claims the turn."""
+        file = await upload(user, await a_conversation(user))
+        before = len(await server.runtime.store.all_files())
+        body = {"message": "?", "attachment_ids": [file["id"]], "background": True}
+        asked = (user.post("/v1/turns", json=body, headers={"Idempotency-Key": "k"}) for _ in range(8))
+        answers = await asyncio.gather(*asked)
+        assert len({answer.json()["turn_id"] for answer in answers}) == 1
+        assert len(await server.runtime.store.all_files()) == before + 1
+        stored = [each async for page in server.runtime.bag.objects.list("bag/") for each in page]
+        assert len(stored) == 2
+
     async def test_what_its_owner_may_not_read_stays_out(
         self, server: ApiServer, service: Client, user: Client
     ) -> None:
@@ -204,8 +218,7 @@ class TestWhatTheModelSees:
     async def test_bytes_that_are_lost_become_a_note_too(self, server: ApiServer, user: Client) -> None:
         conversation = await a_conversation(user)
         file = await upload(user, conversation, "notes.md", b"The secret is 42")
-        stored = await server.runtime.store.files_by_id([file["id"]])
-        await server.runtime.bag.objects.delete([stored[0].storage_key])
+        await server.runtime.bag.objects.delete([await storage_key_of(server, file)])
         await user.ask("Hm?", conversation_id=conversation, attachment_ids=[file["id"]])
         assert "no longer available" in told(server)
         assert code_of(await user.get(f"/v1/files/{file['id']}/content")) == (404, "not_found")

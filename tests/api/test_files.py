@@ -58,6 +58,11 @@ async def upload(client: Client, conversation_id: str, name: str = "a.txt", data
     return response.json()["data"][0]
 
 
+async def storage_key_of(server: ApiServer, file: Json) -> str:
+    [key] = [each.storage_key for each in await server.runtime.store.all_files() if each.id == file["id"]]
+    return key
+
+
 async def announce(client: Client, name: str, data: bytes, **body: Json) -> Json:
     response = await client.post("/v1/files", json={"name": name, "size": len(data), **body})
     assert response.status_code == 201, response.text

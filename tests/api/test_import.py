@@ -1,7 +1,9 @@
 """What an import brings along: the agent of an export, the instructions of a foreign history, branches of ChatGPT."""
 
+import asyncio
 import base64
 import io
+import threading
 import zipfile
 from collections.abc import Callable
 
@@ -10,8 +12,12 @@ import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, data_of, fake_id, names, read_events
+from tests.api.test_files import a_conversation, upload
 from tests.files.samples import PNG
 from turnkeep.compiler.judge import judge_anthropic, judge_openai_chat, judge_openai_responses
+from turnkeep.model.messages import Message
+from turnkeep.store.exports import blocks_of
+from turnkeep_client.wire.blocks import Block
 
 ASK = {"role": "user", "content": "Weather?"}
 DONE = {"role": "assistant", "content": "Sunny."}
@@ -209,6 +215,30 @@ async def shown(service: Client, conversation_id: str) -> list[tuple[str, str]]:
     return [(one["role"], "".join(part.get("text", "") for part in one["content"])) for one in messages]
 
 
+class TestAFileThatTheExportDoesNotHold:
+    @both
+    @pytest.mark.parametrize("is_held", [False, True], ids=["only named", "also listed"])
+    async def test_of_another_tenant_is_not_read(self, server: ApiServer, service: Client, is_held: bool) -> None:
+        secret = await upload(service, await a_conversation(service), "secret.txt", b"The canary sings.")
+        other = await server.tenant("another")
+        own = await upload(other, conversation := await a_conversation(other), "own.txt", b"Mine.")
+        await other.ask("Look.", conversation_id=conversation, attachment_ids=[own["id"]])
+        export = (await other.get(f"/v1/conversations/{conversation}/export")).text.replace(own["id"], secret["id"])
+        document = msgspec.json.decode(export)
+        if not is_held:
+            document["exported"]["files"] = []
+        made = await imported(other, msgspec.json.encode(document))
+        path = f"/v1/conversations/{made['id']}"
+        replay = await other.get(f"{path}/replay")
+        assert "no longer available" in replay.text
+        await other.ask("Read it.", conversation_id=made["id"])
+        sent = str(server.scripts.requests[-1].messages)
+        trace, messages = await other.get(f"{path}/trace"), await other.get(f"{path}/messages")
+        for told in (replay.text, sent, trace.text, messages.text):
+            assert "canary" not in told
+            assert secret["id"] not in told
+
+
 class TestAnExportOfChatGPT:
     @both
     @pytest.mark.parametrize("as_zip", [False, True])
@@ -270,6 +300,28 @@ class TestHostileFiles:
         response = await service.post("/v1/import", content=b"[" + b"{}," * 5_000_001 + b"{}]")
         assert code_of(response) == (413, "body_too_large")
 
+    async def test_zips_are_counted_over_all_of_their_files(self, service: Client) -> None:
+        values = b"[" + b"{}," * 2_600_000 + b"{}]"
+        both_of_them = {"conversations-000__json": values, "conversations-001__json": values}
+        response = await service.post("/v1/import", content=zipped(**both_of_them))
+        assert code_of(response) == (413, "body_too_large")
+        assert "5,000,000 values" in response.json()["detail"]
+
+    @pytest.mark.parametrize("files", [1, 40], ids=["one file", "many files"])
+    async def test_of_branches_that_repeat_very_much_are_refused(self, service: Client, files: int) -> None:
+        document = chatgpt()
+        nodes = document["mapping"]
+        nodes["q1"]["message"]["content"]["parts"] = ["x" * 300_000]
+        for number in range(2_000 // files):
+            nodes[f"c{number}"] = nodes["a1"]
+            nodes["q1"]["children"].append(f"c{number}")
+        data = msgspec.json.encode([document])
+        named = {f"conversations-{number:03}__json": data for number in range(files)}
+        response = await service.post("/v1/import", content=zipped(**named))
+        assert code_of(response) == (422, "invalid_request")
+        assert "too many branches" in response.json()["detail"]
+        assert (await service.read("/v1/conversations"))["data"] == []
+
     async def test_zips_of_very_many_files_are_refused(self, service: Client) -> None:
         many = zipped(conversations__json=b"[]") + b"PK\x01\x02" * 60_000
         response = await service.post("/v1/import", content=many)
@@ -310,6 +362,42 @@ class TestPictures:
         replay = await service.read(f"/v1/conversations/{made['conversation']['id']}/replay?provider=anthropic")
         assert str(replay["messages"]).count("[image: left out]") == 3
         assert "'type': 'image'" not in str(replay["messages"])
+
+    @both
+    async def test_of_legacy_rows_are_looked_at_too(self, service: Client) -> None:
+        made = await imported(service, msgspec.json.encode([ASK, DONE]))
+        export = msgspec.json.decode((await service.get(f"/v1/conversations/{made['id']}/export")).content)
+        pictures = [
+            {"media_type": "image/png", "data": base64.b64encode(b"no picture").decode()},
+            {"media_type": "image/png", "url": "http://169.254.169.254/latest/meta-data"},
+            {"media_type": "image/png", "data": base64.b64encode(PNG).decode()},
+        ]
+        content = [{"type": "text", "text": "Old."}, *({"type": "image", "source": each} for each in pictures)]
+        export["exported"]["turns"][0]["rows"][0] |= {"blocks": [], "display": None, "legacy": {"content": content}}
+        response = await service.post("/v1/import", content=msgspec.json.encode(export))
+        assert ["messages[0]" in remark for remark in response.json()["remarks"]] == [True, True]
+        path = f"/v1/conversations/{response.json()['conversation']['id']}"
+        replay = str((await service.read(f"{path}/replay?provider=anthropic"))["messages"])
+        assert replay.count("[image: left out]") == 2
+        assert replay.count("'type': 'image'") == 1
+        assert "169.254" not in replay
+        assert (await shown(service, response.json()["conversation"]["id"]))[0][1].startswith("Old.")
+
+    async def test_are_looked_for_beside_the_event_loop(self, service: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def blocks_slowly(row: Message) -> tuple[Block, ...]:
+            begun.set()
+            assert goes_on.wait(30), "The event loop waits for the import."
+            return blocks_of(row)
+
+        monkeypatch.setattr("turnkeep.api.native.conversations.blocks_of", blocks_slowly)
+        importing = asyncio.create_task(service.post("/v1/import", json=[ASK, DONE]))
+        while not begun.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0.01)
+        assert (await service.get("/healthz")).status_code == 200
+        goes_on.set()
+        assert (await importing).status_code == 201
 
     async def test_that_models_read_are_kept_whatever_they_are_called(self, service: Client) -> None:
         data = base64.b64encode(PNG).decode()

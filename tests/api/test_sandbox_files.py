@@ -15,7 +15,7 @@ import pytest
 
 from tests import buckets
 from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, names, read_events, settings_for
-from tests.api.test_files import a_conversation, announce, form, put, stored, upload
+from tests.api.test_files import a_conversation, announce, form, put, storage_key_of, stored, upload
 from tests.files.blocks import blocks
 from tests.files.samples import ELF, PNG
 from turnkeep.api.identity.authentication import hash_key
@@ -184,7 +184,7 @@ class TestTheZip:
         await upload(user, conversation, "a.txt", b"here")
         lost = await upload(user, conversation, "b.txt", b"gone")
         running = await Running.begin(server, user, conversation_id=conversation)
-        stored_as = (await server.runtime.store.files_by_id([lost["id"]]))[0].storage_key
+        stored_as = await storage_key_of(server, lost)
         await server.runtime.bag.objects.delete([stored_as])
         with pytest.raises(httpx.RemoteProtocolError):
             await running.stranger.get(await running.address())
@@ -194,7 +194,7 @@ class TestTheZip:
         conversation = await a_conversation(user)
         lost = await upload(user, conversation, "a.txt", b"gone")
         running = await Running.begin(server, user, conversation_id=conversation)
-        stored_as = (await server.runtime.store.files_by_id([lost["id"]]))[0].storage_key
+        stored_as = await storage_key_of(server, lost)
         await server.runtime.bag.objects.delete([stored_as])
         assert code_of(await running.stranger.get(await running.address())) == (404, "not_found")
         await running.end()
@@ -206,7 +206,7 @@ class TestTheZip:
         await upload(user, conversation, "a.txt", b"as it was")
         changed = await upload(user, conversation, "b.txt", b"as it was")
         running = await Running.begin(server, user, conversation_id=conversation)
-        stored_as = (await server.runtime.store.files_by_id([changed["id"]]))[0].storage_key
+        stored_as = await storage_key_of(server, changed)
         await server.runtime.bag.objects.put(stored_as, blocks(b"as it is "))
         response = await running.stranger.get(await running.address())
         with zipfile.ZipFile(io.BytesIO(response.content)) as archive:

@@ -7,9 +7,9 @@ import pytest
 from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster, FailOnDefect, Latch
-from tests.store.factories import a_tenant
+from tests.store.factories import a_file, a_tenant
 from turnkeep.engine import Engine, Services
-from turnkeep.engine.erasure import LONGEST_PAUSE_SECONDS, RETRY_SECONDS
+from turnkeep.engine.erasure import LEASE_SECONDS, LONGEST_PAUSE_SECONDS, RETRY_SECONDS
 from turnkeep.engine.services import FileCleanup
 from turnkeep.errors import NotFound, StorageFull, Unavailable
 from turnkeep.ids import ConversationId, ErasureId, FileId, TurnId, WorkspaceId
@@ -157,6 +157,53 @@ class TestAConversation:
         await engine.eraser.erase_conversation(cluster.ann, turn.conversation_id)
         assert await is_gone(cluster, turn.id)
         assert await cluster.store.purge_knowledge(before=0) == 1, "the rows of the table were still there"
+
+
+class Deletions:
+    """A bucket that writes down what is deleted, and which conversations are left then."""
+
+    def __init__(self, cluster: Cluster, turns: Sequence[Turn]) -> None:
+        self._cluster = cluster
+        self._turns = turns
+        self.seen: list[tuple[Sequence[str], int]] = []
+
+    async def delete(self, storage_keys: Sequence[str]) -> None:
+        left = [turn for turn in self._turns if not await is_gone(self._cluster, turn.id)]
+        self.seen.append((storage_keys, len(left)))
+
+    async def tidy(self) -> None: ...
+
+    async def erase(
+        self,
+        workspace_id: WorkspaceId,
+        conversation_ids: Sequence[ConversationId],
+        files: Sequence[tuple[FileId, str]],
+    ) -> None: ...
+
+
+class TestFilesThatCameLate:
+    async def test_are_deleted_before_the_next_conversation_is_erased(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """If the next step failed, no row would name their bytes any more."""
+        monkeypatch.setattr("turnkeep.store.rules.erasures.TURNS_AT_ONCE", 1)
+        engine = await cluster.enter([["One."], ["Two."]], start=False)
+        turns = [await cluster.answer(engine) for _ in range(2)]
+        files = [await a_file(cluster.store, cluster.ann, conversation_id=turn.conversation_id) for turn in turns]
+        bucket = Deletions(cluster, turns)
+        engine.eraser._files = bucket
+
+        async def none(*_: object) -> list[tuple[FileId, str]]:
+            return []  # the files came after this was asked
+
+        monkeypatch.setattr(cluster.store, "files_to_erase", none)
+        assert cluster.ann.user_id is not None
+        job = await cluster.store.begin_erasure(
+            service_of(cluster), user_id=cluster.ann.user_id, lease_seconds=LEASE_SECONDS
+        )
+        await engine.eraser._erase(job)
+        assert [left for _, left in bucket.seen] == [1, 0]
+        assert {key for keys, _ in bucket.seen for key in keys} == {file.storage_key for file in files}
 
 
 class AwayFirst:

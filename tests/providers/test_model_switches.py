@@ -315,7 +315,7 @@ class TestTheEngine:
                     shown[picture.file_id] = PictureContent("image/png", "iVBORw0KGgo=")
                 return shown
 
-            async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
+            async def present(self, file_ids: Sequence[FileId], principal: Principal) -> set[FileId]:
                 return set(file_ids) - {lost.file_id}
 
             async def forget_erased(self) -> None: ...

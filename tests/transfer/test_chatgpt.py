@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.transfer.chatgpt import is_chatgpt_export, is_conversation_file, read_chatgpt_export
+from turnkeep.transfer.chatgpt import BranchLimit, is_chatgpt_export, is_conversation_file, read_chatgpt_export
 from turnkeep.transfer.transcripts import Transcript
 from turnkeep_client.wire.blocks import Reasoning, Text, ToolResult, ToolUse
 
@@ -151,6 +151,23 @@ class TestBranches:
         with pytest.raises(InvalidRequest, match="too many branches"):
             read(*edges)
 
+    def test_a_long_question_with_many_answers_is_refused_before_it_is_repeated(self) -> None:
+        answers = [("q", f"a{number}", message("assistant", "y")) for number in range(2_000)]
+        with pytest.raises(InvalidRequest, match="too many branches"):
+            read(ROOT, ("root", "q", message("user", "x" * 300_000)), *answers)
+
+    def test_the_limit_counts_all_conversations_of_an_import(self) -> None:
+        answers = [("q", f"a{number}", message("assistant", "y")) for number in range(5)]
+        asked = conversation(ROOT, ("root", "q", message("user", "x" * 1_000_000)), *answers)
+        assert read_chatgpt_export([asked])
+        with pytest.raises(InvalidRequest, match=r"Conversation 1 \('Weather'\) has too many branches"):
+            read_chatgpt_export([asked, asked])
+        assert len(read_chatgpt_export([asked, asked], limit=BranchLimit(len(str([asked, asked]))))) == 2
+        limit = BranchLimit()
+        read_chatgpt_export([asked], limit=limit)
+        with pytest.raises(InvalidRequest, match="too many branches"):
+            read_chatgpt_export([asked], limit=limit)
+
     def test_a_message_in_two_places_is_refused(self) -> None:
         document = conversation(*TALK)
         document["mapping"]["a1"]["children"] = ["q1"]
@@ -221,6 +238,27 @@ class TestWhatWasSaid:
             "1 × hologram, left out; a line of text stands for it.",
             "1 × image_asset_pointer, left out; a line of text stands for it.",
         ]
+
+    def test_remarks_repeat_only_the_beginning_of_a_long_title(self) -> None:
+        odd = [("q1", f"a{n}", message("assistant", "", content={"content_type": f"odd{n}"})) for n in range(3)]
+        transcript = read(ROOT, ("root", "q1", message("user", "Hm?")), *odd, title="Long " * 1_000)
+        assert len(transcript.remarks) == 3
+        assert all(remark.startswith("Conversation 0 ('Long Long") for remark in transcript.remarks)
+        assert all(len(remark) < 200 for remark in transcript.remarks)
+
+    def test_what_a_tool_says_without_a_call_is_text(self) -> None:
+        aside = message("tool", "By the way")
+        transcript = read(
+            ROOT,
+            ("root", "q1", message("user", "Weather?")),
+            ("q1", "t1", aside),
+            ("t1", "c1", message("assistant", "{}", recipient="browser")),
+            ("c1", "r1", message("tool", "Sun")),
+            ("r1", "a1", message("assistant", "Sunny.")),
+            ("a1", "t2", aside),
+        )
+        kinds = [type(row.blocks[-1]) for row in transcript.rows]
+        assert kinds == [Text, Text, ToolUse, ToolResult, Text, Text]
 
     def test_what_was_spoken_aloud_is_kept_as_text(self) -> None:
         parts = [{"content_type": "audio_transcription", "text": "Hello there", "direction": "in"}]

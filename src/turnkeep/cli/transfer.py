@@ -17,7 +17,7 @@ from turnkeep.cli.output import ProgressBar, clean_json, clean_text, print_lines
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
 from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep.files.zip_files import ZipReader
-from turnkeep.transfer.chatgpt import is_chatgpt_export, is_conversation_file, read_chatgpt_export
+from turnkeep.transfer.chatgpt import BranchLimit, is_chatgpt_export, is_conversation_file, read_chatgpt_export
 from turnkeep.transfer.transcripts import without_surrogates
 from turnkeep_client.sync import Turnkeep
 from turnkeep_client.wire import Conversation
@@ -188,7 +188,12 @@ def _conversations(raw: bytes) -> list[bytes]:
     fits into requests. All of them are read here first: one that is not valid is refused before any is sent."""
     document = _parsed(raw)
     listed = document if isinstance(document, list) else [document]
-    return [json.dumps(without_surrogates(each)).encode() for each in listed if read_chatgpt_export(each)]
+    documents = [json.dumps(without_surrogates(each)).encode() for each in listed]
+    return [
+        document
+        for each, document in zip(listed, documents, strict=True)
+        if read_chatgpt_export(each, limit=BranchLimit(len(document)))
+    ]
 
 
 def _parsed(raw: bytes) -> Any:

@@ -91,8 +91,8 @@ class FileReader(Protocol):
 
     async def contents(self, rows: Sequence[Message], principal: Principal, *, sees_images: bool) -> Contents: ...
 
-    async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
-        """Those of the files that exist."""
+    async def present(self, file_ids: Sequence[FileId], principal: Principal) -> set[FileId]:
+        """Those of the files that exist in the principal's workspace."""
 
     async def forget_erased(self) -> None:
         """Drop what is kept of files that are not in the store any more."""
@@ -319,7 +319,11 @@ class Assembly:
         past = self._past
         if past.refused == encoding:
             return None
-        if past.encoded is None or past.encoded.encoding != encoding or not await self._has_files_of(past.encoded):
+        if (
+            past.encoded is None
+            or past.encoded.encoding != encoding
+            or not await self._has_files_of(turn, past.encoded)
+        ):
             found = await past.turns(encoding.budget)
             contents = await self._past_contents(turn, found.rows, encoding.budget, can)
             past.encoded = encode_turns(found.rows, encoding, contents=contents, is_cut=found.is_cut)
@@ -327,11 +331,12 @@ class Assembly:
                 past.refused = encoding
         return past.encoded
 
-    async def _has_files_of(self, history: EncodedHistory) -> bool:
+    async def _has_files_of(self, turn: Turn, history: EncodedHistory) -> bool:
         """Whether the same files exist as when the history was encoded."""
-        if not history.files or self._files is None:
+        principal = turn.snapshot.principal
+        if not history.files or self._files is None or principal is None:
             return True
-        present = await self._files.present(list(history.files))
+        present = await self._files.present(list(history.files), principal)
         return all((file_id in present) == was_there for file_id, was_there in history.files.items())
 
     def history_with(self, rows: Sequence[Message]) -> GrownHistory | None:
@@ -427,18 +432,18 @@ class AttachmentReader:
         kinds = wanted(rows, sees_images=sees_images)
         if not kinds:
             return {}
-        there = {file.id: file for file in await self._store.files_by_id(list(kinds))}
+        there = {file.id: file for file in await self._store.files_by_id(principal, list(kinds))}
         found = await asyncio.gather(
             *(self._content(there.get(file_id), kind, principal) for file_id, kind in kinds.items())
         )
         return {file_id: content for file_id, content in zip(kinds, found, strict=True) if content is not None}
 
-    async def present(self, file_ids: Sequence[FileId]) -> set[FileId]:
-        return {file.id for file in await self._store.files_by_id(list(file_ids))}
+    async def present(self, file_ids: Sequence[FileId], principal: Principal) -> set[FileId]:
+        return {file.id for file in await self._store.files_by_id(principal, list(file_ids))}
 
     async def forget_erased(self) -> None:
         held = {file_id for file_id, _ in self._cache}
-        gone = held - {file.id for file in await self._store.files_by_id(sorted(held))}
+        gone = held - await self._store.ready_files(sorted(held))
         for place in [place for place in self._cache if place[0] in gone]:
             self._chars -= _weight(self._cache.pop(place))
 

@@ -195,11 +195,14 @@ class Engine:
                 raise
             copies = await self._file_copies.copy(claim.principal, elsewhere.file_ids)
         attached = tuple(copies.get(file_id, file_id) for file_id in claim.attachment_ids)
+        is_new = False
         try:
-            return await self._store.claim(structs.replace(claim, attachment_ids=attached))
-        except BaseException:
-            await asyncio.shield(self._file_copies.discard(list(copies.values())))
-            raise
+            claimed = await self._store.claim(structs.replace(claim, attachment_ids=attached))
+            is_new = claimed.is_new
+            return claimed
+        finally:
+            if not is_new:  # it was refused, or the same request was accepted meanwhile, with copies of its own
+                await asyncio.shield(self._file_copies.discard(list(copies.values())))
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
         """Whether the idempotency key was used for the same request before. Raises IdempotencyConflict if it was used

@@ -187,9 +187,9 @@ class Eraser:
                 await self._files.erase(job.workspace_id, some, [])
             await self._erase_files(job, some)
             # An upload that was under way when the conversation was hidden may have added a file since.
-            left = await self._store.erase_conversations(job, some)
-            if self._files is not None and left:
-                await self._files.delete(left)
+            async for left in self._store.erase_conversations(job, some):
+                if self._files is not None and left:
+                    await self._files.delete(left)
             self._observer.erasure_reached("rows_erased", job.id)
 
     async def _erase_files(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> None:

@@ -4,7 +4,7 @@ An id of an export may exist in this database already, in another tenant. So an 
 conversation, its turns, messages and files get new ones, and every reference inside follows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TypeVar, assert_never
 
@@ -30,7 +30,9 @@ from turnkeep.model.conversations import Conversation, events_from_rows, title_a
 from turnkeep.model.files import File
 from turnkeep.model.legacy import legacy_blocks
 from turnkeep.model.messages import PROVIDERS, Message
+from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn, TurnReport
+from turnkeep.store.checks import check_exported
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, FilePart, FileRef, Part, Usage
@@ -173,13 +175,32 @@ def _with_display(turn: Turn, rows: Sequence[Message]) -> list[Message]:
     return [structs.replace(row, display=result.content) if row.id == result.message_id else row for row in rows]
 
 
-def rename(exported: Exported, *, workspace_id: WorkspaceId, user_id: UserId | None) -> Exported:
-    """The same conversation with new ids, in that workspace and owned by that user. Nothing else changes.
+def checked_and_renamed(exported: Exported, principal: Principal) -> Exported:
+    """The same conversation with new ids, in the workspace of the principal and owned by them. Nothing else changes.
 
-    Files become `pending` under a new storage key: their bytes must follow. A reference to something that the export
-    does not hold is left as it is; it names nothing here.
+    Raises InvalidRequest for an export that could not have been exported. A long conversation takes seconds, so this is
+    called in a thread.
+
+    Files become `pending` under a new storage key: their bytes must follow. What the export only refers to gets a new
+    id too, which names nothing here. Its own id might name something of another tenant.
     """
-    return _Renaming(exported, workspace_id, user_id).exported()
+    check_exported(exported)
+    return _Renaming(exported, principal.workspace_id, principal.user_id).exported()
+
+
+class _NewIds(dict[Id, Id]):
+    """The new id of each old one. An id that the export does not hold gets its new id when it is met."""
+
+    def __init__(self, new_id: Callable[[], Id], held: Iterable[Id]) -> None:
+        super().__init__({old: new_id() for old in held})  # ids sort by age, so the new ones are in the same order
+        self._new_id = new_id
+
+    def __missing__(self, old: Id) -> Id:
+        self[old] = new = self._new_id()
+        return new
+
+    def of(self, old: Id | None) -> Id | None:
+        return None if old is None else self[old]
 
 
 class _Renaming:
@@ -188,11 +209,11 @@ class _Renaming:
         self._workspace_id = workspace_id
         self._user_id = user_id
         self._conversation_id: ConversationId = new_conversation_id()
-        self._turns: dict[TurnId, TurnId] = {trace.turn.id: new_turn_id() for trace in exported.turns}
-        self._messages: dict[MessageId, MessageId] = {
-            row.id: new_message_id() for trace in exported.turns for row in trace.rows
-        }
-        self._files: dict[FileId, FileId] = {file.id: new_file_id() for file in exported.files}
+        self._turns: _NewIds[TurnId] = _NewIds(new_turn_id, (trace.turn.id for trace in exported.turns))
+        self._messages: _NewIds[MessageId] = _NewIds(
+            new_message_id, (row.id for trace in exported.turns for row in trace.rows)
+        )
+        self._files: _NewIds[FileId] = _NewIds(new_file_id, (file.id for file in exported.files))
 
     def exported(self) -> Exported:
         conversation = self._exported.conversation
@@ -202,7 +223,7 @@ class _Renaming:
                 id=self._conversation_id,
                 workspace_id=self._workspace_id,
                 user_id=self._user_id,
-                head_turn_id=_renamed(self._turns, conversation.head_turn_id),
+                head_turn_id=self._turns.of(conversation.head_turn_id),
                 agent_id=None if conversation.workspace_id != self._workspace_id else conversation.agent_id,
             ),
             turns=tuple(self._trace(trace) for trace in self._exported.turns),
@@ -224,7 +245,7 @@ class _Renaming:
             conversation_id=self._conversation_id,
             workspace_id=self._workspace_id,
             user_id=self._user_id,
-            parent_turn_id=_renamed(self._turns, turn.parent_turn_id),
+            parent_turn_id=self._turns.of(turn.parent_turn_id),
             report=self._report(turn.report),
         )
 
@@ -232,8 +253,8 @@ class _Renaming:
         cut = report.cut
         return structs.replace(
             report,
-            readings={self._files.get(file_id, file_id): each for file_id, each in report.readings.items()},
-            cut=None if cut is None else structs.replace(cut, first=self._turns.get(cut.first, cut.first)),
+            readings={self._files[file_id]: each for file_id, each in report.readings.items()},
+            cut=None if cut is None else structs.replace(cut, first=self._turns[cut.first]),
         )
 
     def _row(self, row: Message) -> Message:
@@ -242,7 +263,7 @@ class _Renaming:
             id=self._messages[row.id],
             turn_id=self._turns[row.turn_id],
             conversation_id=self._conversation_id,
-            blocks=tuple(self._block(block) for block in _blocks_of(row)),
+            blocks=tuple(self._block(block) for block in blocks_of(row)),
             display=None if row.display is None else self._parts(row.display),
             attachments=tuple(self._ref(ref) for ref in row.attachments),
             sources=tuple(self._source(source) for source in row.sources),
@@ -253,23 +274,22 @@ class _Renaming:
             case TurnBegan():
                 return structs.replace(
                     event,
-                    turn_id=self._turns.get(event.turn_id, event.turn_id),
+                    turn_id=self._turns[event.turn_id],
                     conversation_id=self._conversation_id,
-                    user_message_id=self._messages.get(event.user_message_id, event.user_message_id),
+                    user_message_id=self._messages[event.user_message_id],
                 )
             case Files():
                 return Files(files=tuple(self._written(file) for file in event.files))
             case Sources():
                 return Sources(sources=tuple(self._source(source) for source in event.sources))
             case Result():
-                message_id = self._messages.get(event.message_id, event.message_id)
+                message_id = self._messages[event.message_id]
                 return structs.replace(event, message_id=message_id, content=self._parts(event.content))
             case Failure():
                 if event.message_id is None:
                     return event
                 content = None if event.content is None else self._parts(event.content)
-                message_id = self._messages.get(event.message_id, event.message_id)
-                return structs.replace(event, message_id=message_id, content=content)
+                return structs.replace(event, message_id=self._messages[event.message_id], content=content)
             case ToolCalls() | Step() | Reset():
                 return event
             case _:
@@ -279,27 +299,25 @@ class _Renaming:
         return self._ref(block) if isinstance(block, FileRef) else block
 
     def _ref(self, ref: FileRef) -> FileRef:
-        return structs.replace(ref, file_id=self._files.get(ref.file_id, ref.file_id))
+        return structs.replace(ref, file_id=self._files[ref.file_id])
 
     def _parts(self, parts: Iterable[Part]) -> tuple[Part, ...]:
         return tuple(
-            structs.replace(part, file_id=self._files.get(part.file_id, part.file_id))
-            if isinstance(part, FilePart)
-            else part
+            structs.replace(part, file_id=self._files[part.file_id]) if isinstance(part, FilePart) else part
             for part in parts
         )
 
     def _source(self, source: Source) -> Source:
         if source.file_id is None:
             return source
-        return structs.replace(source, file_id=self._files.get(FileId(source.file_id), FileId(source.file_id)))
+        return structs.replace(source, file_id=self._files[FileId(source.file_id)])
 
     def _written(self, file: wire.File) -> wire.File:
         return structs.replace(
             file,
-            id=self._files.get(file.id, file.id),
+            id=self._files[file.id],
             conversation_id=None if file.conversation_id is None else self._conversation_id,
-            message_id=_renamed(self._messages, file.message_id),
+            message_id=self._messages.of(file.message_id),
         )
 
     def _file(self, file: File) -> File:
@@ -309,7 +327,7 @@ class _Renaming:
             id=file_id,
             workspace_id=self._workspace_id,
             conversation_id=None if file.conversation_id is None else self._conversation_id,
-            message_id=_renamed(self._messages, file.message_id),
+            message_id=self._messages.of(file.message_id),
             storage_key=f"imported/{file_id}",
             status="pending",
             turn_id=None,
@@ -317,10 +335,6 @@ class _Renaming:
         )
 
 
-def _blocks_of(row: Message) -> tuple[Block, ...]:
-    """The blocks of a row. A legacy row gets its blocks now: readers and the search know no others."""
+def blocks_of(row: Message) -> tuple[Block, ...]:
+    """The blocks that a row of an export will have. A legacy row gets some: readers and the search know no others."""
     return row.blocks if row.blocks or row.legacy is None else legacy_blocks(row.legacy)
-
-
-def _renamed(names: dict[Id, Id], old: Id | None) -> Id | None:
-    return None if old is None else names.get(old, old)

@@ -24,9 +24,12 @@ from turnkeep.transfer.message_formats import Item, is_empty
 from turnkeep.transfer.transcripts import Transcript, rows_of_turn, without_surrogates
 from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Reasoning, Role, Text, ToolResult, ToolUse
 
-ROWS_PER_MESSAGE = 10
-"""Branches repeat what stands before the fork within their turn. Without a limit, a small tree could become millions of
-rows."""
+CHARS_PER_BYTE = 4
+REPEATED_CHARS = 8_000_000
+ROW_CHARS = 100
+"""What a row takes beside its text."""
+TITLE_CHARS = 80
+"""A remark names its conversation by this much of the title."""
 _FILE = re.compile(r"(?:.*/)?conversations(?:-\d+)?\.json")
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "tool": "user"}
 
@@ -68,10 +71,33 @@ def is_chatgpt_export(document: JsonValue) -> bool:
     return isinstance(first, dict) and isinstance(first.get("mapping"), dict)
 
 
-def read_chatgpt_export(document: JsonValue, *, created_at: int = 0) -> list[Transcript]:
+class BranchLimit:
+    """How much an import may write, over all of its conversations.
+
+    Branches repeat what stands before the fork within their turn. Without a limit, a small file with a long question
+    and many answers could become gigabytes.
+    """
+
+    def __init__(self, json_bytes: int = 0) -> None:
+        """`json_bytes` is the size of all documents of the import."""
+        self._left = CHARS_PER_BYTE * json_bytes + REPEATED_CHARS
+
+    def count(self, chars: int, *, label: str) -> None:
+        """Raises InvalidRequest once it is too much."""
+        self._left -= chars
+        if self._left < 0:
+            raise InvalidRequest(
+                f"{label} has too many branches: with all that they repeat, the import would be several times as large "
+                "as the file. Remove some branches from the file, or import fewer conversations at a time."
+            )
+
+
+def read_chatgpt_export(
+    document: JsonValue, *, created_at: int = 0, limit: BranchLimit | None = None
+) -> list[Transcript]:
     """Every conversation, with all its branches. Conversations in which nothing was said are left out.
 
-    Raises InvalidRequest, with its place, for anything that is not such an export.
+    Raises InvalidRequest, with its place, for anything that is not such an export, and for branches over the limit.
     """
     document = without_surrogates(document)
     listed = document if isinstance(document, list) else [document]
@@ -79,34 +105,49 @@ def read_chatgpt_export(document: JsonValue, *, created_at: int = 0) -> list[Tra
         conversations = msgspec.convert(listed, list[_ChatGPTConversation])
     except msgspec.ValidationError as exc:
         raise InvalidRequest(f"This is not ChatGPT's `conversations.json`: {exc}.") from exc
-    read = [_Tree(each, place, created_at).transcript() for place, each in enumerate(conversations)]
+    limit = limit or BranchLimit()
+    read = [_Tree(each, place, created_at, limit).transcript() for place, each in enumerate(conversations)]
     return [transcript for transcript in read if transcript.rows]
 
 
 class _OpenTurn:
     """The items of a turn so far. Branches after the same items share it, until one of them adds an item."""
 
-    def __init__(self, items: list[Item], parent: TurnId | None) -> None:
-        self.items = items
+    def __init__(self, parent: TurnId | None) -> None:
         self.parent = parent
+        self.items: list[Item] = []
+        self.chars = 0
+        """The size of the rows that it will have."""
+        self.open_call: CallId | None = None
+        """The call to which the next result belongs."""
         self.is_shared = False
         self.id: TurnId | None = None
         """Its id, once it is written."""
 
     def plus(self, item: Item) -> "_OpenTurn":
-        if not self.is_shared:
-            self.items.append(item)
-            return self
-        return _OpenTurn([*self.items, item], self.parent)
+        turn = self._copy() if self.is_shared else self
+        turn.items.append(item)
+        turn.chars += ROW_CHARS + len(msgspec.json.encode(item.blocks))
+        if item.role == "assistant":
+            last = item.blocks[-1]
+            turn.open_call = last.id if isinstance(last, ToolUse) else None
+        return turn
+
+    def _copy(self) -> "_OpenTurn":
+        copy = _OpenTurn(self.parent)
+        copy.items, copy.chars, copy.open_call = list(self.items), self.chars, self.open_call
+        return copy
 
 
 class _Tree:
     """One conversation: walks its tree from the root, and writes the turns of every path."""
 
-    def __init__(self, conversation: _ChatGPTConversation, place: int, created_at: int) -> None:
+    def __init__(self, conversation: _ChatGPTConversation, place: int, created_at: int, limit: BranchLimit) -> None:
         self._conversation = conversation
         self._mapping = conversation.mapping
-        self._label = f"Conversation {place}" + (f" ({conversation.title!r})" if conversation.title else "")
+        self._limit = limit
+        title = (conversation.title or "")[:TITLE_CHARS]
+        self._label = f"Conversation {place}" + (f" ({title!r})" if title else "")
         self._created_at = _milliseconds(conversation.create_time) or created_at
         self._left_out: Counter[str] = Counter()
         self._rows: list[Message] = []
@@ -127,7 +168,7 @@ class _Tree:
 
     def _walk(self) -> None:
         roots = [own for own, node in self._mapping.items() if node.parent not in self._mapping]
-        waiting = [(own, _OpenTurn([], None)) for own in reversed(roots)]
+        waiting = [(own, _OpenTurn(None)) for own in reversed(roots)]
         seen: set[str] = set()
         while waiting:
             own, turn = waiting.pop()
@@ -144,11 +185,11 @@ class _Tree:
 
     def _with_message(self, own: str, message: _ChatGPTMessage | None, turn: _OpenTurn) -> _OpenTurn:
         """The turn with this message in it, or the next turn if the message asks something new."""
-        item = None if message is None else self._item(own, message, turn.items)
+        item = None if message is None else self._item(own, message, turn.open_call)
         if item is None:
             return turn
         if turn.items and _begins_turn(item, turn.items[-1]):
-            return _OpenTurn([item], self._write(turn))
+            return _OpenTurn(self._write(turn)).plus(item)
         return turn.plus(item)
 
     def _write(self, turn: _OpenTurn) -> TurnId | None:
@@ -156,11 +197,10 @@ class _Tree:
         if turn.id is None:
             if not turn.items:
                 return turn.parent
+            self._limit.count(turn.chars, label=self._label)
             turn.id = new_turn_id()
             self._parents[turn.id] = turn.parent
             self._rows += rows_of_turn(_with_results_joined(turn.items), turn_id=turn.id, created_at=self._created_at)
-            if len(self._rows) > ROWS_PER_MESSAGE * len(self._mapping) + 1_000:
-                raise InvalidRequest(f"{self._label} has too many branches in one turn. Remove some from the file.")
         return turn.id
 
     def _head(self) -> TurnId | None:
@@ -170,7 +210,7 @@ class _Tree:
             own = next((child for child in reversed(self._mapping[own].children) if child in self._mapping), None)
         return self._ends.get(own or "") or next(reversed(self._parents), None)
 
-    def _item(self, own: str, message: _ChatGPTMessage, before: Sequence[Item]) -> Item | None:
+    def _item(self, own: str, message: _ChatGPTMessage, open_call: CallId | None) -> Item | None:
         """The message; None if it says nothing. The calls of ChatGPT's tools have the id of their node."""
         role = _ROLES.get(message.author.role)
         if role is None:
@@ -183,22 +223,13 @@ class _Tree:
         if message.content.get("content_type") == "user_editable_context":
             return structs.replace(item, role="system")
         if message.author.role == "tool":
-            return structs.replace(item, blocks=(self._result(blocks, message, before),))
+            return structs.replace(item, blocks=(_result(blocks, message, open_call),))
         recipient = message.recipient or "all"
         if role == "assistant" and recipient not in {"all", "assistant", "user"}:
             call = ToolUse(id=CallId(own), name=recipient, input=_arguments(_words(blocks)))
             thoughts = tuple(block for block in blocks if isinstance(block, Reasoning))
             return structs.replace(item, blocks=(*thoughts, call))
         return item
-
-    def _result(self, blocks: Sequence[Block], message: _ChatGPTMessage, before: Sequence[Item]) -> Block:
-        """The result of the last call. What a tool says without a call is a text of its own."""
-        for item in reversed(before):
-            if isinstance(call := item.blocks[-1], ToolUse):
-                return ToolResult(call_id=call.id, content=_words(blocks))
-            if item.role == "assistant":
-                break
-        return Text(text=f"[{message.author.name or 'tool'}]\n{_words(blocks)}")
 
     def _blocks(self, message: _ChatGPTMessage) -> list[Block]:
         content = message.content
@@ -234,6 +265,13 @@ class _Tree:
     def _stand_in(self, kind: str, name: str | None = None) -> Text:
         self._left_out[f"{kind}, left out; a line of text stands for it"] += 1
         return Text(text=f"[{name or kind}: left out]")
+
+
+def _result(blocks: Sequence[Block], message: _ChatGPTMessage, open_call: CallId | None) -> Block:
+    """The result of the last call. What a tool says without a call is a text of its own."""
+    if open_call is not None:
+        return ToolResult(call_id=open_call, content=_words(blocks))
+    return Text(text=f"[{message.author.name or 'tool'}]\n{_words(blocks)}")
 
 
 def _begins_turn(item: Item, last: Item) -> bool:

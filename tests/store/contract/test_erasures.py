@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 
 import pytest
 from msgspec import structs
@@ -64,10 +65,15 @@ async def erase(store: Store, job: ErasureJob) -> bool:
     await store.hide_conversations(ids)
     while files := await store.files_to_erase(job, ids):
         await store.erase_files(job, [file_id for file_id, _ in files])
-    await store.erase_conversations(job, ids)
+    await erase_conversations(store, job, ids)
     await store.erase_knowledge(job)
     await store.scrub()
     return await store.close_erasure(job)
+
+
+async def erase_conversations(store: Store, job: ErasureJob, ids: Sequence[ConversationId]) -> list[str]:
+    """All steps of it; the storage keys that were left."""
+    return [key async for keys in store.erase_conversations(job, ids) for key in keys]
 
 
 async def words_everywhere(store: Store, tenant: Tenant) -> None:
@@ -227,10 +233,27 @@ class TestAUser:
         hidden = await store.hide_conversations([conversation_id])
         assert hidden.running == (held.turn_id,)
         assert hidden.ended == ((waiting.id, (await store.events(waiting.id))[-1]),)
-        assert await store.erase_conversations(job, [conversation_id]) == []
+        assert await erase_conversations(store, job, [conversation_id]) == []
         assert not await store.close_erasure(job)
         await store.settle(held, after=1, settlement=stopped(held))
         assert await erase(store, job)
+
+    async def test_gives_the_keys_of_each_step_before_the_next(
+        self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("turnkeep.store.rules.erasures.TURNS_AT_ONCE", 1)
+        turns = [await finish(store, tenant.ann) for _ in range(3)]
+        files = [await a_file(store, tenant.ann, conversation_id=turn.conversation_id) for turn in turns]
+        key_of = {file.conversation_id: file.storage_key for file in files}
+        job = await begin_user(store, tenant)
+        ids = await store.conversations_to_erase(job)
+        await store.hide_conversations(ids)
+        left = set(ids)
+        async for keys in store.erase_conversations(job, ids):
+            [erased] = left - set(await store.conversations_to_erase(job))
+            assert list(keys) == [key_of[erased]]
+            left.remove(erased)
+        assert not left
 
     async def test_of_another_tenant_or_workspace_is_not_found(self, store: Store, tenant: Tenant) -> None:
         stranger = await a_tenant(store, "Other")
@@ -359,7 +382,7 @@ class TestTheJob:
         for _ in range(3):
             ids = await store.conversations_to_erase(job)
             await store.hide_conversations(ids)
-            await store.erase_conversations(job, ids)
+            await erase_conversations(store, job, ids)
             await store.erase_knowledge(job)
         assert await erase(store, job)
         counts = (await store.erasure(tenant.service, job.id)).counts

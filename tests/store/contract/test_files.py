@@ -414,8 +414,21 @@ class TestForTheEngine:
         ready, gone = await a_file(store, tenant.ann), await a_file(store, tenant.bob)
         pending = await a_file(store, tenant.ann, sha256=None)
         await store.delete_file(tenant.bob, gone.id)
-        assert await store.files_by_id([gone.id, pending.id, ready.id, new_file_id()]) == [ready]
-        assert await store.files_by_id([]) == []
+        wanted = [gone.id, pending.id, ready.id, new_file_id()]
+        assert await store.files_by_id(tenant.ann, wanted) == [ready]
+        assert await store.ready_files(wanted) == {ready.id}
+        assert await store.files_by_id(tenant.ann, []) == []
+        assert await store.ready_files([]) == set()
+
+    async def test_files_by_id_are_those_of_one_workspace(self, store: Store, tenant: Tenant) -> None:
+        stranger = await a_tenant(store, "Other")
+        workspace = await store.create_workspace(tenant.org.id, "Beside")
+        beside = structs.replace(tenant.service, workspace_id=workspace.id)
+        files = [await a_file(store, owner) for owner in (tenant.ann, stranger.ann, beside)]
+        wanted = [file.id for file in files]
+        for reader, own in zip((tenant.bob, stranger.service, beside), files, strict=True):
+            assert await store.files_by_id(reader, wanted) == [own]
+        assert await store.ready_files(wanted) == set(wanted)
 
     async def test_all_files_come_in_pages_deleted_ones_too(self, store: Store, tenant: Tenant) -> None:
         files = [await a_file(store, tenant.ann) for _ in range(5)]

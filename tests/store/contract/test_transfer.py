@@ -1,5 +1,7 @@
 """Export and import: a conversation with everything in it, without loss, under new ids."""
 
+import asyncio
+import threading
 from collections import Counter
 from typing import Any
 
@@ -31,17 +33,19 @@ from tests.store.factories import (
     wait_in_queue,
 )
 from turnkeep.errors import CallerError, InvalidRequest
-from turnkeep.ids import ConversationId
+from turnkeep.ids import ConversationId, FileId
 from turnkeep.model.principals import Principal
-from turnkeep.store.commands import ConversationChange, Exported
+from turnkeep.model.turns import TurnReport
+from turnkeep.store.checks import check_exported
+from turnkeep.store.commands import ConversationChange, Exported, TurnTrace
 from turnkeep.store.exports import exported_from_rows
 from turnkeep.store.ports import Store
 from turnkeep.store.postgres.io.database import Statements
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.transfer.transcripts import read_transcript
 from turnkeep_client import wire
-from turnkeep_client.wire.blocks import Text
-from turnkeep_client.wire.events import Files, LogLine
+from turnkeep_client.wire.blocks import FilePart, FileRef, Text
+from turnkeep_client.wire.events import Files, LogLine, Recorded, Source, Sources
 
 
 async def a_rich_conversation(store: Store, tenant: Tenant) -> ConversationId:
@@ -98,6 +102,34 @@ def comparable(exported: Exported) -> Any:
     return values
 
 
+def everywhere(trace: TurnTrace, file_id: FileId) -> dict[str, Any]:
+    """What the trace holds, with this file wherever a turn may name one."""
+    ref = FileRef(file_id=file_id, name="a.txt", mime_type="text/plain", size=1)
+    part = FilePart(file_id=file_id, name="a.txt", mime_type="text/plain", size=1)
+    source = Source(title="a.txt", snippet="", file_id=file_id)
+    file = wire.File(
+        id=file_id,
+        conversation_id=trace.turn.conversation_id,
+        message_id=None,
+        name="a.txt",
+        mime_type="text/plain",
+        size=1,
+        sha256=None,
+        source="sandbox",
+        created_at=1,
+    )
+    rows = [
+        structs.replace(row, blocks=(*row.blocks, ref), attachments=(ref,), sources=(source,), display=(part,))
+        for row in trace.rows
+    ]
+    events = (*(each.event for each in trace.events), Sources(sources=(source,)), Files(files=(file,)))
+    return {
+        "turn": structs.replace(trace.turn, report=TurnReport(readings={file_id: "text"})),
+        "rows": tuple(rows),
+        "events": tuple(Recorded(seq=seq, event=event) for seq, event in enumerate(events, start=1)),
+    }
+
+
 class TestARoundTrip:
     async def test_it_loses_nothing(self, store: Store, tenant: Tenant) -> None:
         exported = await store.export_conversation(tenant.service, await a_rich_conversation(store, tenant))
@@ -119,6 +151,22 @@ class TestARoundTrip:
         imported = await store.import_conversation(tenant.ann, exported)
         again = await store.export_conversation(tenant.service, imported.id)
         assert not made_ids(exported) & made_ids(again)
+
+    async def test_what_the_export_only_refers_to_gets_a_new_id_too(self, store: Store, tenant: Tenant) -> None:
+        """Its own id may name a file of another tenant."""
+        exported = await store.export_conversation(tenant.service, await a_rich_conversation(store, tenant))
+        secret = await a_file(store, (await a_tenant(store, "Other")).ann, "secret.txt")
+        pointing = structs.replace(
+            exported,
+            turns=tuple(structs.replace(trace, **everywhere(trace, secret.id)) for trace in exported.turns),
+            files=(),
+        )
+        imported = await store.import_conversation(tenant.ann, pointing)
+        again = await store.export_conversation(tenant.service, imported.id)
+        assert secret.id in str(pointing)
+        assert secret.id not in str(again)
+        [named] = {row.attachments[0].file_id for trace in again.turns for row in trace.rows}
+        assert {row.sources[0].file_id for trace in again.turns for row in trace.rows} == {named}
 
     async def test_through_json(self, store: Store, tenant: Tenant) -> None:
         exported = await store.export_conversation(tenant.service, await a_rich_conversation(store, tenant))
@@ -263,20 +311,7 @@ class TestALongHistory:
         """Each statement for PostgreSQL is a round trip. On SQLite each is prepared once and run for all rows."""
         said = [{"role": role, "content": f"{role} {n}"} for n in range(1_000) for role in ("user", "assistant")]
         exported = exported_from_rows(read_transcript(said).rows)
-        counted: Counter[str] = Counter()
-
-        def count(kind: type, verb: str) -> None:
-            run = getattr(kind, verb)
-
-            def counting(self: Any, name: str, *values: Any) -> Any:
-                counted[name] += 1
-                return run(self, name, *values)
-
-            monkeypatch.setattr(kind, verb, counting)
-
-        for verb in ("rows", "row", "run", "many"):
-            count(Session, verb)
-        count(Statements, "fetch")
+        counted = statements_of_either(monkeypatch)
         imported = await store.import_conversation(tenant.ann, exported)
         assert sum(counted.values()) <= 15, counted
         monkeypatch.undo()
@@ -287,7 +322,45 @@ class TestALongHistory:
     async def test_of_many_characters_comes_in_several_parts(
         self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("turnkeep.store.postgres.conversations.IMPORTED_CHARS", 1_000)
+        monkeypatch.setattr("turnkeep.store.rules.conversations.IMPORTED_CHARS", 1_000)
+        counted = statements_of_either(monkeypatch)
         said = [{"role": role, "content": f"{role} {n} " * 20} for n in range(30) for role in ("user", "assistant")]
         imported = await store.import_conversation(tenant.ann, exported_from_rows(read_transcript(said).rows))
+        assert counted["insert_imported_message"] + counted["import_messages"] > 5
         assert len(await transcript_of(store, tenant.ann, imported.id)) == 60
+
+    async def test_leaves_the_event_loop_to_others(
+        self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        goes_on = threading.Event()
+
+        def check_slowly(exported: Exported) -> Exported:
+            assert goes_on.wait(30), "The event loop waits for the import."
+            return check_exported(exported)
+
+        monkeypatch.setattr("turnkeep.store.exports.check_exported", check_slowly)
+        exported = exported_from_rows(read_transcript([{"role": "user", "content": "Hello"}]).rows)
+        importing = asyncio.create_task(store.import_conversation(tenant.ann, exported))
+        await asyncio.sleep(0)
+        assert (await store.conversations(tenant.ann)).data == ()
+        goes_on.set()
+        assert (await importing).message_count == 1
+
+
+def statements_of_either(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Counts the statements of either database by their names, from now on."""
+    counted: Counter[str] = Counter()
+
+    def count(kind: type, verb: str) -> None:
+        run = getattr(kind, verb)
+
+        def counting(self: Any, name: str, *values: Any) -> Any:
+            counted[name] += 1
+            return run(self, name, *values)
+
+        monkeypatch.setattr(kind, verb, counting)
+
+    for verb in ("rows", "row", "run", "many"):
+        count(Session, verb)
+    count(Statements, "fetch")
+    return counted

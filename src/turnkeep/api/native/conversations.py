@@ -1,7 +1,7 @@
 """Conversations: list, search, create, change, delete, restore, read in four ways, export and import."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
 from itertools import count
@@ -33,8 +33,8 @@ from turnkeep.model.principals import UserRef
 from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import ConversationChange, Exported, NewConversation
-from turnkeep.store.exports import exported_from_rows, read_export, write_export
-from turnkeep.transfer.chatgpt import is_chatgpt_export, is_conversation_file, read_chatgpt_export
+from turnkeep.store.exports import blocks_of, exported_from_rows, read_export, write_export
+from turnkeep.transfer.chatgpt import BranchLimit, is_chatgpt_export, is_conversation_file, read_chatgpt_export
 from turnkeep.transfer.transcripts import Form, read_history
 from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, Image, Text
@@ -47,7 +47,7 @@ UNPACKED = 2
 """A zip may have this many times the bytes of the largest file when it is unpacked."""
 ZIP_FILES = 50_000
 JSON_VALUES = 5_000_000
-"""A history may have about this many values. Each takes memory, however few bytes it has in the body."""
+"""An import may have about this many values. Each takes memory, however few bytes it has in the body."""
 SMALLER = "Import fewer conversations at a time; `turnkeep import` sends them one by one."
 WAIT_OR_CANCEL = "The branch can be switched once it has ended: follow its events, or cancel it."
 
@@ -374,8 +374,12 @@ def _read_histories(raw: bytes, query: ImportQuery, limit: int) -> tuple[list[Ex
     """The conversations in a body, and remarks about them. Raises InvalidRequest if there is none."""
     histories: list[Exported] = []
     remarks: list[str] = []
-    for document in _documents(raw, limit):
-        found, said = _read_document(document, query)
+    documents = _documents(raw, limit)
+    if sum(document.count(mark) for document in documents for mark in (b",", b"[", b"{")) > JSON_VALUES:
+        raise TooLarge(f"The history has more than {JSON_VALUES:,} values. {SMALLER}")
+    branches = BranchLimit(sum(map(len, documents)))
+    for document in documents:
+        found, said = _read_document(document, query, branches)
         histories += found
         remarks += said
     if not histories:
@@ -388,9 +392,7 @@ def _read_histories(raw: bytes, query: ImportQuery, limit: int) -> tuple[list[Ex
     return histories, remarks
 
 
-def _read_document(raw: bytes, query: ImportQuery) -> tuple[list[Exported], Sequence[str]]:
-    if sum(raw.count(mark) for mark in (b",", b"[", b"{")) > JSON_VALUES:
-        raise TooLarge(f"The history has more than {JSON_VALUES:,} values. {SMALLER}")
+def _read_document(raw: bytes, query: ImportQuery, branches: BranchLimit) -> tuple[list[Exported], Sequence[str]]:
     try:
         document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
@@ -398,7 +400,7 @@ def _read_document(raw: bytes, query: ImportQuery) -> tuple[list[Exported], Sequ
     if isinstance(document, dict) and "turnkeep_export" in document:
         return [read_export(raw)], ()
     if query.form is None and is_chatgpt_export(document):
-        transcripts = read_chatgpt_export(document, created_at=system_clock())
+        transcripts = read_chatgpt_export(document, created_at=system_clock(), limit=branches)
     else:
         transcripts = [read_history(document, form=query.form, created_at=system_clock())]
     made = [
@@ -438,13 +440,31 @@ async def _with_known_agent(call: ApiCall[Any, Any], exported: Exported) -> Expo
 async def _with_readable_images(call: ApiCall[Any, Any], exported: Exported, remarks: list[str]) -> Exported:
     """The export with images that models accept, as a new message would have them. A line of text stands for any other,
     and a remark says why: a provider refuses every request with a broken image."""
-    turns, place = [], count()
-    for trace in exported.turns:
-        rows = []
-        for row, n in zip(trace.rows, place, strict=False):
-            blocks = [await _readable(call, block, n, remarks) for block in row.blocks]
-            rows.append(structs.replace(row, blocks=tuple(blocks)))
-        turns.append(structs.replace(trace, rows=tuple(rows)))
+    shown = await asyncio.to_thread(_rows_with_images, exported)
+    for n, row in shown.items():
+        blocks = [await _readable(call, block, n, remarks) for block in row.blocks]
+        shown[n] = structs.replace(row, blocks=tuple(blocks))
+    return await asyncio.to_thread(_with_rows, exported, shown) if shown else exported
+
+
+def _rows_with_images(exported: Exported) -> dict[int, Message]:
+    """By their places in the conversation. A legacy row has the blocks that the import makes of it."""
+    rows = (row for trace in exported.turns for row in trace.rows)
+    with_blocks = ((n, row, blocks_of(row)) for n, row in enumerate(rows))
+    return {
+        n: structs.replace(row, blocks=blocks)
+        for n, row, blocks in with_blocks
+        if any(isinstance(block, Image) for block in blocks)
+    }
+
+
+def _with_rows(exported: Exported, changed: Mapping[int, Message]) -> Exported:
+    """The export with these rows at their places."""
+    place = count()
+    turns = (
+        structs.replace(trace, rows=tuple(changed.get(next(place), row) for row in trace.rows))
+        for trace in exported.turns
+    )
     return structs.replace(exported, turns=tuple(turns))
 
 

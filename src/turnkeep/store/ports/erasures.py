@@ -1,6 +1,6 @@
 """The verbs of erasures: jobs that any worker can continue, and their steps."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from turnkeep.ids import ConversationId, ErasureId, FileId, UserId
@@ -47,9 +47,14 @@ class ErasureStore(Protocol):
     async def erase_files(self, job: ErasureJob, file_ids: Sequence[FileId]) -> None:
         """Erase these rows, and the texts of which they were the last files. The caller has erased the bytes."""
 
-    async def erase_conversations(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> list[str]:
-        """Erase them with everything in them, but for those in which a turn still runs. Returns the storage keys of
-        files that went with them."""
+    def erase_conversations(
+        self, job: ErasureJob, conversation_ids: Sequence[ConversationId]
+    ) -> AsyncIterator[Sequence[str]]:
+        """Erase them with everything in them, but for those in which a turn still runs. In steps of limited size.
+
+        Each step gives the storage keys of files that went with it. Delete their bytes before the next step: if that
+        one fails, no row names them any more.
+        """
 
     async def erase_knowledge(self, job: ErasureJob) -> None:
         """Erase the user's pages and tables, the rows that the user added to tables of others, and texts of the org

@@ -61,8 +61,12 @@ class FileStore(Protocol):
     async def delete_file(self, principal: Principal, file_id: FileId) -> None:
         """Soft. One of the workspace's Files may be deleted by the user who saved it, by an admin and by a service."""
 
-    async def files_by_id(self, file_ids: Sequence[FileId]) -> list[File]:
-        """Those of them that are ready and not deleted, for the engine."""
+    async def files_by_id(self, principal: Principal, file_ids: Sequence[FileId]) -> list[File]:
+        """Those of them that are ready and not deleted, in the principal's workspace, for the engine. Whose
+        conversation they are in is not checked."""
+
+    async def ready_files(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        """Those of them that are ready and not deleted, in whatever workspace."""
 
     async def written_files(self, turn_id: TurnId) -> list[File]:
         """What the sandbox of this turn wrote back, in order."""

@@ -21,7 +21,6 @@ from turnkeep.model.text_search import SearchQuery, parse_query, snippet, tokens
 from turnkeep.model.turns import Turn
 from turnkeep.store.checks import (
     check_change,
-    check_exported,
     check_limit,
     check_new_conversation,
     check_service,
@@ -39,7 +38,7 @@ from turnkeep.store.commands import (
     rows_that_fit,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
-from turnkeep.store.exports import rename
+from turnkeep.store.exports import checked_and_renamed
 from turnkeep.store.fulltext import PendingConversation, PendingIndex, tsquery_text
 from turnkeep.store.postgres.directory import check_user
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
@@ -78,8 +77,6 @@ from turnkeep_client.wire.events import LogLine, Recorded
 LAST = 2**31 - 1
 LATEST = 2**63 - 1
 QUERY_CHARS = 1_000
-IMPORTED_CHARS = 8_000_000
-"""About as much is imported with one statement. PostgreSQL holds all of it in memory."""
 INDEXED_BEFORE_SEARCH = 500
 _CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
 
@@ -305,15 +302,15 @@ class PostgresConversations:
         return await self._database.transact(work, isolation="repeatable_read")
 
     async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
-        check_exported(exported)
-        renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
+        renamed = await asyncio.to_thread(checked_and_renamed, exported, principal)
+        files = await asyncio.to_thread(lambda: json_text(imported_files(renamed.files, principal)))
 
         async def work(statements: Statements) -> Conversation:
             await check_user(statements, principal)
             record = json_text(imported_conversation(renamed, principal))
             if await statements.fetch("insert_conversation", record, title_tokens(renamed.conversation.title)):
                 await _insert_turns(statements, principal, renamed.turns)
-                await statements.fetch("insert_files", json_text(imported_files(renamed.files, principal)))
+                await statements.fetch("insert_files", files)
             # Else an earlier try was committed and its answer lost, or there is no workspace.
             found = await statements.fetch("own_conversation", *owner_of(principal), renamed.conversation.id)
             if not found:
@@ -431,7 +428,7 @@ async def _trace(statements: Statements, turn: Turn) -> TurnTrace:
 
 async def _insert_turns(statements: Statements, principal: Principal, traces: Sequence[TurnTrace]) -> None:
     """Insert turns as they are, with few statements."""
-    groups = imported_rows(traces, principal, chars=IMPORTED_CHARS)
+    groups = imported_rows(traces, principal)
     while rows := await asyncio.to_thread(next, groups, None):
         for name, records in (
             ("import_turns", rows.turns),

@@ -1,6 +1,6 @@
 """Erasures on PostgreSQL: jobs and their steps."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from turnkeep.ids import ConversationId, ErasureId, FileId, UserId, check_id, new_erasure_id, new_user_id
 from turnkeep.model.principals import Principal
@@ -114,9 +114,12 @@ class PostgresErasures:
 
         await self._database.transact(work)
 
-    async def erase_conversations(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> list[str]:
+    async def erase_conversations(
+        self, job: ErasureJob, conversation_ids: Sequence[ConversationId]
+    ) -> AsyncIterator[Sequence[str]]:
         sizes = await self._database.read("conversation_sizes", list(conversation_ids))
-        return [key for some in in_steps([tuple(row) for row in sizes]) for key in await self._erase_some(job, some)]
+        for some in in_steps([tuple(row) for row in sizes]):
+            yield await self._erase_some(job, some)
 
     async def _erase_some(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> list[str]:
         async def work(statements: Statements) -> list[str]:

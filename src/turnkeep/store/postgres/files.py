@@ -131,8 +131,11 @@ class PostgresFiles:
         if not await self._database.write("delete_file", *owner_of(principal), principal.role == "admin", file_id):
             raise no_file()
 
-    async def files_by_id(self, file_ids: Sequence[FileId]) -> list[File]:
-        return await self._files("files_by_id", list(file_ids))
+    async def files_by_id(self, principal: Principal, file_ids: Sequence[FileId]) -> list[File]:
+        return await self._files("files_by_id", principal.org_id, principal.workspace_id, list(file_ids))
+
+    async def ready_files(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        return {file_id for (file_id,) in await self._database.read("ready_file_ids", list(file_ids))}
 
     async def written_files(self, turn_id: TurnId) -> list[File]:
         return await self._files("files_of_turn", check_id(turn_id, "turn"))

@@ -14,6 +14,9 @@ from turnkeep.store.rows import MESSAGE_COLUMNS, conversation_record, event_valu
 from turnkeep.store.rules.directory import no_agent, no_workspace
 from turnkeep.store.rules.turns import no_turn
 
+IMPORTED_CHARS = 8_000_000
+"""About as much of an import is made and written together. All of it is in memory, also in PostgreSQL."""
+
 
 class Head(Struct, frozen=True):
     """The turn that is to become the head."""
@@ -104,11 +107,11 @@ class ImportedRows(Struct, frozen=True):
     logs: list[dict[str, Any]]
 
 
-def imported_rows(traces: Sequence[TurnTrace], principal: Principal, *, chars: int = 2**62) -> Iterator[ImportedRows]:
-    """What an import writes, in groups of turns of about `chars` characters each. It belongs to the importer."""
+def imported_rows(traces: Sequence[TurnTrace], principal: Principal) -> Iterator[ImportedRows]:
+    """What an import writes, in groups of turns of limited size. It belongs to the importer."""
     rows, size = ImportedRows([], [], [], []), 0
     for trace in traces:
-        if size >= chars:
+        if size >= IMPORTED_CHARS:
             yield rows
             rows, size = ImportedRows([], [], [], []), 0
         messages = _messages(trace, principal.org_id)

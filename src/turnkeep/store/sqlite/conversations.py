@@ -30,7 +30,7 @@ from turnkeep.store.commands import (
     rows_that_fit,
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
-from turnkeep.store.exports import rename
+from turnkeep.store.exports import checked_and_renamed
 from turnkeep.store.fulltext import PendingConversation, PendingIndex, fts_text
 from turnkeep.store.rows import (
     conversation_record,
@@ -46,7 +46,6 @@ from turnkeep.store.rows import (
 from turnkeep.store.rules.conversations import (
     Ahead,
     Head,
-    ImportedRows,
     changed,
     check_head,
     check_new,
@@ -189,11 +188,8 @@ class SqliteConversations(StoreThreads):
         return await self._read(_export, principal, check_id(conversation_id, "conv"))
 
     async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
-        checks.check_exported(exported)
-        renamed = rename(exported, workspace_id=principal.workspace_id, user_id=principal.user_id)
-        # The rows are made beside the thread that writes, for which every other write waits.
-        [rows] = await asyncio.to_thread(lambda: list(imported_rows(renamed.turns, principal)))
-        return await self._write(_import_renamed, principal, renamed, rows)
+        renamed = await asyncio.to_thread(checked_and_renamed, exported, principal)
+        return await self._write(_import_renamed, principal, renamed)
 
 
 def _my_conversation(session: Session, conversation_id: ConversationId) -> Conversation:
@@ -542,7 +538,7 @@ def _export_turn(session: Session, turn: Turn) -> TurnTrace:
     return trace_of(session, turn, [to_recorded(*row) for row in stored])
 
 
-def _import_renamed(session: Session, principal: Principal, exported: Exported, rows: ImportedRows) -> Conversation:
+def _import_renamed(session: Session, principal: Principal, exported: Exported) -> Conversation:
     """Insert what is given as it is; its ids were made for this database."""
     conversation = exported.conversation
     check_new(has_workspace=has_workspace(session, principal), has_agent=True)
@@ -550,9 +546,10 @@ def _import_renamed(session: Session, principal: Principal, exported: Exported, 
     session.run("insert_conversation", imported_conversation(exported, principal))
     if conversation.title is not None:
         refresh_title(session, conversation.id, conversation.title)
-    session.many("insert_imported_turn", rows.turns)
-    session.many("insert_imported_message", rows.messages)
-    session.many("insert_imported_event", rows.events)
-    session.many("insert_imported_log", rows.logs)
+    for rows in imported_rows(exported.turns, principal):
+        session.many("insert_imported_turn", rows.turns)
+        session.many("insert_imported_message", rows.messages)
+        session.many("insert_imported_event", rows.events)
+        session.many("insert_imported_log", rows.logs)
     session.many("insert_file", imported_files(exported.files, principal))
     return by_id(session, conversation.id)

@@ -3,7 +3,7 @@
 import math
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import apsw
@@ -87,11 +87,13 @@ class SqliteErasures(StoreThreads):
     async def erase_files(self, job: ErasureJob, file_ids: Sequence[FileId]) -> None:
         await self._write(_erase_files, job, list(file_ids))
 
-    async def erase_conversations(self, job: ErasureJob, conversation_ids: Sequence[ConversationId]) -> list[str]:
+    async def erase_conversations(
+        self, job: ErasureJob, conversation_ids: Sequence[ConversationId]
+    ) -> AsyncIterator[Sequence[str]]:
         which = {"conversations": json_text(list(conversation_ids))}
         sizes = await self._read(lambda session: session.rows("conversation_sizes", which))
-        steps = in_steps([(row[0], row[1]) for row in sizes])
-        return [key for some in steps for key in await self._write(_erase_conversations, job, some)]
+        for some in in_steps([(row[0], row[1]) for row in sizes]):
+            yield await self._write(_erase_conversations, job, some)
 
     async def erase_knowledge(self, job: ErasureJob) -> None:
         if job.user_id is None:

@@ -36,7 +36,7 @@ from turnkeep.store.rules.files import (
 from turnkeep.store.sqlite.conversations import conversation_for_write
 from turnkeep.store.sqlite.directory import check_user, has_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
-from turnkeep.store.sqlite.io.session import Session, owner_of
+from turnkeep.store.sqlite.io.session import Session, in_workspace, owner_of
 
 
 class SqliteFiles(StoreThreads):
@@ -105,8 +105,12 @@ class SqliteFiles(StoreThreads):
     async def delete_file(self, principal: Principal, file_id: FileId) -> None:
         await self._write(_delete, principal, check_id(file_id, "file"))
 
-    async def files_by_id(self, file_ids: Sequence[FileId]) -> list[File]:
-        return await self._files("files_by_id", {"files": json_text(list(file_ids))})
+    async def files_by_id(self, principal: Principal, file_ids: Sequence[FileId]) -> list[File]:
+        return await self._files("files_by_id", in_workspace(principal) | {"files": json_text(list(file_ids))})
+
+    async def ready_files(self, file_ids: Sequence[FileId]) -> set[FileId]:
+        which = {"files": json_text(list(file_ids))}
+        return {file_id for (file_id,) in await self._read(lambda session: session.rows("ready_file_ids", which))}
 
     async def written_files(self, turn_id: TurnId) -> list[File]:
         return await self._files("files_of_turn", {"turn": check_id(turn_id, "turn")})

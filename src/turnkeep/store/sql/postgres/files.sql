@@ -76,7 +76,12 @@ UPDATE turnkeep.turns t SET files_written = t.files_written + $3::integer WHERE 
 
 -- name: files_by_id
 SELECT {f.file_columns} FROM turnkeep.files f
- WHERE f.id = ANY ($1::text[]) AND f.status = 'ready' AND f.deleted_at IS NULL ORDER BY f.id
+ WHERE f.id = ANY ($3::text[]) AND f.org_id = $1 AND f.workspace_id = $2
+   AND f.status = 'ready' AND f.deleted_at IS NULL ORDER BY f.id
+
+-- name: ready_file_ids
+SELECT f.id FROM turnkeep.files f
+ WHERE f.id = ANY ($1::text[]) AND f.status = 'ready' AND f.deleted_at IS NULL
 
 -- name: files_of_turn
 SELECT {f.file_columns} FROM turnkeep.files f

@@ -70,8 +70,13 @@ SELECT {file_columns} FROM my_files WHERE saved_at IS NOT NULL AND id < :before 
 -- name: files_by_id
 SELECT {file_columns}
   FROM files
- WHERE id IN (SELECT value FROM json_each(:files)) AND status = 'ready' AND deleted_at IS NULL
+ WHERE id IN (SELECT value FROM json_each(:files)) AND org_id = :org AND workspace_id = :workspace
+   AND status = 'ready' AND deleted_at IS NULL
  ORDER BY id;
+
+-- name: ready_file_ids
+SELECT id FROM files
+ WHERE id IN (SELECT value FROM json_each(:files)) AND status = 'ready' AND deleted_at IS NULL;
 
 -- name: files_of_turn
 SELECT {file_columns} FROM files WHERE turn_id = :turn AND deleted_at IS NULL ORDER BY created_at, id;
