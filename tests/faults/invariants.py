@@ -20,7 +20,7 @@ from turnkeep.model.turns import Turn
 from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep.store.ports import Store
 from turnkeep_client.wire.blocks import Reasoning, Text, ToolResult, ToolUse, text_of
-from turnkeep_client.wire.display import fold
+from turnkeep_client.wire.display import fold, parts_of
 from turnkeep_client.wire.events import Failure, Reset, Result, Step, ToolCalls, TurnBegan, TurnEvent
 
 TARGETS: tuple[Target, ...] = ("anthropic", "openai_chat", "openai_responses")
@@ -196,12 +196,14 @@ def _ending(trace: TurnTrace, events: Sequence[TurnEvent]) -> Iterator[str]:
 
 
 def _display(final: Message, events: Sequence[TurnEvent]) -> Iterator[str]:
-    """A reload shows what the stream showed: the fold of the events, then the last words."""
+    """A reload shows what the stream showed: the fold of the events, then the last words. An answer that is shown as it
+    was said has no display of its own."""
+    display = parts_of(final.blocks) if final.display is None else final.display
     thought = "\n\n".join(block.text for block in final.blocks if isinstance(block, Reasoning) and block.text)
     shown = fold(events[:-1]).then_said(text=text_of(final.blocks), reasoning=thought)
-    if final.display != shown.content:
-        yield f"displays {final.display}, but its events fold to {shown.content}"
-    if fold(events).content != (final.display if isinstance(events[-1], Result) else fold(events[:-1]).content):
+    if display != shown.content:
+        yield f"displays {display}, but its events fold to {shown.content}"
+    if fold(events).content != (display if isinstance(events[-1], Result) else fold(events[:-1]).content):
         yield "ends with a result whose content is not the display"
 
 

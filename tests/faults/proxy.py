@@ -145,5 +145,5 @@ async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 def _function_of(query: str) -> str:
     """The name of the function of ours that a statement calls, or of its first common table, or nothing."""
-    found = re.search(r"\bturnkeep\.(\w+)\(", query) or re.match(r"WITH (\w+) AS", re.sub(r"(?m)^--.*\n", "", query))
+    found = re.search(r"\bturnkeep\w*\.(\w+)\(", query) or re.match(r"WITH (\w+) AS", re.sub(r"(?m)^--.*\n", "", query))
     return found[1] if found else ""

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
@@ -70,7 +69,7 @@ async def check_ready(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         raise Unavailable(exc.detail) from exc
     except TimeoutError as exc:
         raise Unavailable(f"The database did not answer within {READY_SECONDS:g} s.") from exc
-    return json_response(wire.Health(status="ready", detail=UNSET if note is None else note))
+    return json_response(wire.Health(status="ready", detail=note))
 
 
 @health_endpoints.add(

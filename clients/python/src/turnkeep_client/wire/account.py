@@ -277,11 +277,11 @@ class ModelName(Struct, frozen=True, kw_only=True):
     provider: str
 
 
-class Health(Struct, frozen=True, kw_only=True):
+class Health(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the server is alive (`ok`) and accepts turns (`ready`). `detail` is what an operator should know."""
 
     status: Annotated[str, known_words(Literal["ok", "ready"])]
-    detail: str | UnsetType = UNSET
+    detail: str | None = None
 
 
 class Messages(Struct, frozen=True, kw_only=True):
