@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from turnkeep.config import VARIABLES, ConfigFile, Settings, Variable, find_config_file, mask_url, read_settings
+from turnkeep.config import (
+    VARIABLES,
+    ConfigFile,
+    Settings,
+    Variable,
+    exposed_secrets,
+    find_config_file,
+    mask_url,
+    read_settings,
+)
 from turnkeep.errors import InvalidRequest
 from turnkeep.sandbox.settings import read_runner_settings
 from turnkeep.secret_files import SECRET_KEYS, secret_keys, signing_secrets
@@ -53,6 +62,29 @@ class TestReading:
         environ = {"TURNKEEP_PORT": "1", "TURNKEEP_HOST": " ::1 ", "TURNKEEP_MODEL": ""}
         settings = read_settings(environ, {"port": "2", "model": None})
         assert (settings.port, settings.host, settings.model) == (2, "::1", "demo")
+
+    def test_variables_that_kubernetes_sets_for_services_are_left_alone(self) -> None:
+        """Those of the services `turnkeep`, `turnkeep-web` and `turnkeep-sandbox`, as a pod has them."""
+        environ: dict[str, str] = {}
+        for service in ("TURNKEEP", "TURNKEEP_WEB", "TURNKEEP_SANDBOX"):
+            environ |= {
+                f"{service}_SERVICE_HOST": "10.0.0.7",
+                f"{service}_SERVICE_PORT": "80",
+                f"{service}_SERVICE_PORT_HTTP": "80",
+                f"{service}_PORT": "tcp://10.0.0.7:80",
+                f"{service}_PORT_80_TCP": "tcp://10.0.0.7:80",
+                f"{service}_PORT_80_TCP_PROTO": "tcp",
+                f"{service}_PORT_80_TCP_PORT": "80",
+                f"{service}_PORT_80_TCP_ADDR": "10.0.0.7",
+                f"{service}_PORT_53_UDP": "udp://10.0.0.7:53",
+            }
+        assert read_settings(environ).port == 8787
+        assert read_runner_settings(environ).port == 8788
+        file = ConfigFile(path=Path("turnkeep.toml"), values={"TURNKEEP_PORT": "9000"})
+        assert read_settings(environ, file=file).port == 9000
+        for name in ("TURNKEEP_WEB_PORT", "TURNKEEP_PROT"):
+            with pytest.raises(InvalidRequest, match=f"{name} is no setting"):
+                read_settings({name: "9000"})
 
     def test_addresses_follow_the_data_directory(self) -> None:
         settings = read_settings({"TURNKEEP_DATA_DIR": "/srv/data"})
@@ -147,6 +179,25 @@ class TestAFile:
     def test_that_is_wrong_is_refused_with_its_name(self, tmp_path: Path, text: str, words: str) -> None:
         with pytest.raises(InvalidRequest, match=words):
             read_settings({}, file=self.file(tmp_path, text))
+
+    def test_with_secrets_that_others_can_read_is_known(self, tmp_path: Path) -> None:
+        text = """
+            port = 1
+            bootstrap_key = "tk_1"
+            database_url = "postgresql://me:word@db/turnkeep"
+            redis_url = "redis://cache"
+            [sandbox]
+            secret = "0123456789abcdef0123456789abcdef"
+        """
+        file = self.file(tmp_path, text)
+        for mode in (0o644, 0o640, 0o604):
+            file.path.chmod(mode)
+            assert exposed_secrets(file) == ["bootstrap_key", "database_url", "sandbox_secret"]
+        file.path.chmod(0o600)
+        assert exposed_secrets(file) == []
+        harmless = self.file(tmp_path, "port = 1")
+        harmless.path.chmod(0o644)
+        assert exposed_secrets(harmless) == []
 
     def test_is_found_by_name_by_variable_and_here(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)

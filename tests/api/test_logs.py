@@ -158,6 +158,38 @@ class TestAPipeThatIsFull:
         assert last == f"{40 - len(kept)} lines of the log were dropped: nobody read standard error."
         assert [message.split()[0] for message in kept] == [str(number) for number in range(len(kept))]
 
+    @pytest.mark.parametrize("has_loop", [True, False])
+    def test_is_tried_again_after_a_thread_has_filled_it(
+        self, ends: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch, has_loop: bool
+    ) -> None:
+        """A thread has no event loop that writes its lines later."""
+        reader, _ = ends
+        monkeypatch.setattr("turnkeep.api.telemetry.logs.BACKLOG_BYTES", 100_000)
+
+        def fill() -> None:
+            for number in range(40):
+                logging.getLogger("turnkeep.http").error("%d %s", number, "x" * 10_000)
+
+        async def read_on(text: str = "") -> None:
+            async with asyncio.timeout(30):
+                while "were dropped" not in text:
+                    logging.getLogger("turnkeep.http").error("later")
+                    text += self.read(reader)
+                    await asyncio.sleep(0.01)
+
+        filling = threading.Thread(target=fill)
+        filling.start()
+        filling.join()
+        if has_loop:
+            asyncio.run(read_on())
+            return
+        text = ""
+        for _ in range(40):
+            logging.getLogger("turnkeep.http").error("later")
+            text += self.read(reader)
+        assert "were dropped" in text
+        assert self.numbers(text)[-1] == "later"
+
     def test_takes_no_line_of_the_audit_log_that_it_cannot_write(self, ends: tuple[int, TextIO]) -> None:
         reader, _ = ends
         for _ in range(10):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, fake_id
+from tests.api.test_sessions import sign_in
 from turnkeep.clock import system_clock
 from turnkeep.providers.scripted import Until
 from turnkeep_client.wire.sse import SseParser
@@ -101,6 +102,25 @@ class TestIsRefused:
         assert (await opened(url)).status_code == 200
         await service.delete(f"/v1/keys/{key['id']}")
         assert (await opened(url)).status_code == 401
+
+    async def test_after_the_end_of_the_token_with_which_it_was_made(self, server: ApiServer, service: Client) -> None:
+        token = (await service.post("/v1/tokens", json={"user": "ann", "ttl_seconds": 60})).json()
+        ann = await server.client(token["token"])
+        path = f"/v1/turns/{(await ann.ask())['turn']['id']}/stream-url"
+        long = (await ann.post(path, json={"ttl_seconds": 3_600})).json()
+        assert long["expires_at"] == token["expires_at"]
+        assert f"expires={token['expires_at']}&" in long["url"]
+        short = (await ann.post(path, json={"ttl_seconds": 1})).json()
+        assert short["expires_at"] < token["expires_at"]
+
+    @both
+    async def test_when_the_session_has_ended_in_which_it_was_made(self, server: ApiServer) -> None:
+        first, second = await sign_in(server), await sign_in(server)
+        turn = (await first.ask())["turn"]["id"]
+        of_first, of_second = await made(first, turn), await made(second, turn)
+        assert [(await opened(url)).status_code for url in (of_first, of_second)] == [200, 200]
+        assert (await first.delete(f"/v1/me/sessions/{(await second.read('/v1/me'))['session']['id']}")).is_success
+        assert [(await opened(url)).status_code for url in (of_first, of_second)] == [200, 401]
 
     async def test_to_others_and_when_the_conversation_is_gone(
         self, server: ApiServer, service: Client, user: Client

@@ -1,14 +1,19 @@
 """Settings as an operator gives them to the commands: flags, environment, and a file."""
 
 import json
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
 from tests.server_process import clean_environment, run_turnkeep, serving
+from turnkeep.cli.database import ask_server
 from turnkeep.cli.serve import _with_file, runner_environment
-from turnkeep.config import RUNNER_VARIABLES, VARIABLES, find_config_file
+from turnkeep.cli.server_options import _environment
+from turnkeep.config import RUNNER_VARIABLES, VARIABLES, Settings, find_config_file
+from turnkeep.errors import InvalidRequest
+from turnkeep_client.discovery import find_server
 
 
 def environment(**own: str) -> dict[str, str]:
@@ -38,6 +43,50 @@ class TestAFileInTheFolder:
             assert json.loads(status.stdout)["server"] == server.url
             elsewhere = run_turnkeep("models", env=environment(TURNKEEP_DATA_DIR="other"), cwd=tmp_path)
             assert elsewhere.returncode == 1, "the environment overrides the file"
+
+    def test_does_not_say_where_the_key_of_a_command_is_sent(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The folder may be somebody else's."""
+        text = 'host = "192.0.2.1"\nport = 1\nbootstrap_key = "tk_theirs"\ndata_dir = "kept"\n'
+        (tmp_path / "turnkeep.toml").write_text(text)
+        done = run_turnkeep("models", env=environment(), cwd=tmp_path)
+        assert (done.returncode, "No server of yours runs here" in done.stderr) == (1, True), done.stderr
+        monkeypatch.chdir(tmp_path)
+        for name, value in {"TURNKEEP_KEY": "tk_mine", "TURNKEEP_PORT": "9000"}.items():
+            monkeypatch.setenv(name, value)
+        place = find_server(environ=_environment())
+        assert (place.url, place.key) == ("http://127.0.0.1:9000", "tk_mine")
+
+    def test_of_somebody_else_gets_no_command_to_send_a_key_to_another_machine(self, tmp_path: Path) -> None:
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / "theirs" / "server.json").write_text(f'{{"url": "http://192.0.2.1:1", "pid": {os.getpid()}}}')
+        (tmp_path / "theirs" / "local.key").write_text("tk_" + "a" * 43)
+        (tmp_path / "turnkeep.toml").write_text('data_dir = "theirs"\n')
+        done = run_turnkeep("models", env=environment(TURNKEEP_KEY="tk_mine"), cwd=tmp_path)
+        assert (done.returncode, "No key is sent there." in done.stderr) == (2, True), done.stderr
+        with pytest.raises(
+            InvalidRequest, match="No key is sent there"
+        ):  # as the commands of the operator ask a server
+            ask_server(Settings(data_dir=tmp_path / "theirs"), "GET", "/v1/orgs")
+
+    def test_with_secrets_that_others_can_read_has_a_warning(self, tmp_path: Path) -> None:
+        path = tmp_path / "turnkeep.toml"
+        path.write_text('sandbox_url = "off"\nbootstrap_key = "tk_some_key_of_mine"\n')
+        path.chmod(0o644)
+        with serving(tmp_path, environment()) as server:
+            assert "Others can read bootstrap_key in turnkeep.toml. Run `chmod 600 turnkeep.toml`." in server.printed
+        found = self.config_check(tmp_path)
+        assert (found["state"], found["todo"]) == ("warn", "`chmod 600 turnkeep.toml`")
+        assert "bootstrap_key" in found["says"]
+        path.chmod(0o600)
+        with serving(tmp_path, environment()) as server:
+            assert "can read" not in server.printed
+        assert self.config_check(tmp_path)["state"] == "ok"
+
+    def config_check(self, folder: Path) -> dict[str, str]:
+        report = json.loads(run_turnkeep("doctor", "--json", env=environment(), cwd=folder).stdout)
+        return next(check for check in report["checks"] if check["name"] == "config")
 
     def test_may_have_another_name(self, tmp_path: Path) -> None:
         (tmp_path / "mine.toml").write_text('data_dir = "mine"\nsandbox_url = "off"\n')

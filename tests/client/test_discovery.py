@@ -39,6 +39,8 @@ class TestFinding:
     def test_then_the_default_address(self, tmp_path: Path) -> None:
         place = find_server(environ={"TURNKEEP_DATA_DIR": str(tmp_path), "TURNKEEP_PORT": "9000"})
         assert (place.url, place.key) == ("http://127.0.0.1:9000", None)
+        of_kubernetes = {"TURNKEEP_DATA_DIR": str(tmp_path), "TURNKEEP_PORT": "tcp://10.0.0.7:80"}
+        assert find_server(environ=of_kubernetes).url == "http://127.0.0.1:8787"
 
     def test_the_local_key_is_sent_to_the_local_server_alone(self, folder: Path) -> None:
         environ = {"TURNKEEP_DATA_DIR": str(folder)}
@@ -53,6 +55,32 @@ class TestFinding:
         os.waitpid(gone, 0)
         (folder / "server.json").write_text(f'{{"url": "http://127.0.0.1:4321", "pid": {gone}}}')
         assert find_server(environ={"TURNKEEP_DATA_DIR": str(folder)}).url == "http://127.0.0.1:8787"
+
+    @pytest.mark.parametrize("url", ["https://evil.example", "http://127.evil.example", "http://10.0.0.7:8787"])
+    @pytest.mark.parametrize("name", ["TURNKEEP_KEY", "TURNKEEP_BOOTSTRAP_KEY", LOCAL_KEY])
+    def test_a_key_is_not_sent_to_another_machine_that_a_file_names(self, tmp_path: Path, url: str, name: str) -> None:
+        (tmp_path / "server.json").write_text(f'{{"url": "{url}", "pid": {os.getpid()}}}')
+        environ = {"TURNKEEP_DATA_DIR": str(tmp_path)}
+        assert find_server(environ=environ).key is None
+        if name == LOCAL_KEY:
+            (tmp_path / LOCAL_KEY).write_text("tk_local")
+        else:
+            environ[name] = "tk_local"
+        with pytest.raises(InvalidRequest, match="set TURNKEEP_HOST"):
+            find_server(environ=environ)
+        host = url.partition("//")[2].partition(":")[0]
+        for own in ({"TURNKEEP_URL": url}, {"TURNKEEP_HOST": host}):
+            assert find_server(environ=environ | own).key == "tk_local"
+        assert find_server(url, environ=environ).key == "tk_local"
+        assert find_server(key="tk_given", environ=environ).key == "tk_given"
+
+    @pytest.mark.parametrize(
+        "url", ["http://127.0.0.1:1", "http://127.8.0.1:1", "http://localhost:1", "http://[::1]:1"]
+    )
+    def test_but_to_this_machine(self, tmp_path: Path, url: str) -> None:
+        (tmp_path / "server.json").write_text(f'{{"url": "{url}", "pid": {os.getpid()}}}')
+        place = find_server(environ={"TURNKEEP_DATA_DIR": str(tmp_path), "TURNKEEP_KEY": "k"})
+        assert (place.url, place.key, place.is_loopback) == (url, "k", True)
 
     @pytest.mark.parametrize(
         "url", ["localhost", "ftp://x", "http://", "http://a:b", "http://x/?key=1", "http://u:p@x"]

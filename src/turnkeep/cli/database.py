@@ -150,6 +150,7 @@ def ask_server(settings: Settings, method: str, path: str, body: Any = None) -> 
     server = running_server(settings)
     if server is None:
         raise Unavailable("Another process has the database open, and it is not a server that can be asked. Stop it.")
+    discovery.check_may_get_keys(server, settings.data_dir, os.environ)
     return asyncio.run(_ask(settings, method, server.url, path, body))
 
 

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from turnkeep.cli.database import check_schema
 from turnkeep.clock import system_clock
-from turnkeep.config import Settings, mask_url
+from turnkeep.config import Settings, exposed_secrets, find_config_file, mask_url
 from turnkeep.errors import SchemaMismatch, TurnkeepError
 from turnkeep.files.orphans import BagReport
 from turnkeep.knowledge.extraction import EXTRA, PARSERS
@@ -77,6 +77,8 @@ async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool,
         findings.append(await run_check("key", server.knows_key))
     if not is_remote:
         local = LocalChecks(settings)
+        config = await run_check("config", local.config)
+        findings += [config] if config.state != "skip" else []
         findings += [
             await run_check("database", local.database),
             await run_check("roles", local.roles),
@@ -132,6 +134,15 @@ class LocalChecks:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+
+    async def config(self) -> str | None:
+        file = find_config_file(os.environ)
+        if file is None:
+            return None
+        if exposed := exposed_secrets(file):
+            says = f"other users of this machine can read {', '.join(exposed)} in {file.path}"
+            raise CheckFailed(says, f"`chmod 600 {file.path}`", state="warn")
+        return f"{file.path} shows no secret to other users of this machine"
 
     async def database(self) -> str:
         settings = self._settings

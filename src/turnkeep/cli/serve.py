@@ -33,6 +33,7 @@ from turnkeep.config import (
     VARIABLES,
     ConfigFile,
     Settings,
+    exposed_secrets,
     find_config_file,
     mask_url,
     read_settings,
@@ -102,7 +103,7 @@ def _serve(**options: Any) -> None:
     with bind(settings) as listener, _sandbox(settings, listener, file) as (access, note):
 
         def announce() -> None:
-            _announce(settings, listener, sandbox=note, missing=missing)
+            _announce(settings, listener, sandbox=note, missing=missing, file=file)
 
         if workers == 1:
             _run(settings, listener, announce, access)
@@ -159,7 +160,9 @@ def _with_file(environ: Mapping[str, str], file: ConfigFile | None) -> Mapping[s
     return {**file.values, **set_here, CONFIG_VARIABLE: str(file.path.resolve())}
 
 
-def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, missing: str | None) -> None:
+def _announce(
+    settings: Settings, listener: socket.socket, *, sandbox: str, missing: str | None, file: ConfigFile | None
+) -> None:
     """Print where the server is. The link signs browsers in until the server is started again."""
     from turnkeep.api.identity.service_keys import LOCAL_KEY, SigninLinks
 
@@ -177,6 +180,8 @@ def _announce(settings: Settings, listener: socket.socket, *, sandbox: str, miss
         say(f"  model      {missing}")
     if is_in_the_open(settings):
         say(f"  warning    {IN_THE_OPEN.format(host=settings.host)}")
+    if file is not None and (exposed := exposed_secrets(file)):
+        say(f"  warning    Others can read {', '.join(exposed)} in {file.path}. Run `chmod 600 {file.path}`.")
     say("Stop it with Ctrl-C.", flush=True)
 
 

@@ -20,6 +20,7 @@ from turnkeep_client.sync import Turnkeep
 from turnkeep_client.transport import PATIENCE_SECONDS
 
 PANEL = "Which server"
+DATA_DIR_VARIABLE = "TURNKEEP_DATA_DIR"
 
 Given = ParamSpec("Given")
 
@@ -96,14 +97,17 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 
 
 def _environment() -> Mapping[str, str]:
-    """The environment, over the settings of the file that the server here is started with. It tells the data directory
-    and the address."""
+    """The environment, with the data directory of the file that the server here is started with. Nothing else of the
+    file counts: it may belong to somebody else's folder, and must not say where a key is sent."""
+    if os.environ.get(DATA_DIR_VARIABLE):
+        return os.environ
     if not os.environ.get("TURNKEEP_CONFIG") and not os.path.exists("turnkeep.toml"):
         return os.environ  # the settings, which take a while to load, are not needed
     from turnkeep.config import find_config_file
 
     file = find_config_file(os.environ)
-    return {**(file.values if file else {}), **{name: value for name, value in os.environ.items() if value}}
+    data_dir = file.values.get(DATA_DIR_VARIABLE, "") if file else ""
+    return {**os.environ, DATA_DIR_VARIABLE: data_dir}
 
 
 def _import_httpx() -> None:

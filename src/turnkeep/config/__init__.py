@@ -16,6 +16,7 @@ from turnkeep.config.settings import (
     MetricsAccess,
     RunnerSection,
     Settings,
+    exposed_secrets,
     find_config_file,
     read_settings,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "RunnerSection",
     "Settings",
     "Variable",
+    "exposed_secrets",
     "find_config_file",
     "mask_url",
     "masked",

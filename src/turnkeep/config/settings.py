@@ -8,6 +8,7 @@ Those of a runner are `RunnerSection`. Their environment variables begin with `T
 `turnkeep sandbox` do not repeat that.
 """
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
@@ -737,6 +738,14 @@ def find_config_file(environ: Mapping[str, str], named: str | None = None) -> Co
     if not chosen and not path.exists():
         return None
     return read_config_file(path, {None: VARIABLES, "sandbox": RUNNER_VARIABLES})
+
+
+def exposed_secrets(file: ConfigFile) -> list[str]:
+    """The names of secrets in the file, and of addresses with a password, if other users of the machine can read it."""
+    if not stat.S_IMODE(file.path.stat().st_mode) & (stat.S_IRGRP | stat.S_IROTH):
+        return []
+    known = {variable.name: variable for variable in (*RUNNER_VARIABLES, *VARIABLES)}
+    return [known[name].field for name, text in file.values.items() if known[name].is_secret or mask_url(text) != text]
 
 
 def _masked_repr(section: Struct, secrets: frozenset[str]) -> str:

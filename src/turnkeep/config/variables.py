@@ -24,6 +24,9 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.http_server.sockets import is_loopback
 
 PREFIX = "TURNKEEP_"
+_SERVICE = re.compile(r"(_SERVICE_HOST|_SERVICE_PORT(_[A-Z0-9_]+)?|_PORT_\d+_(TCP|UDP|SCTP)(_[A-Z0-9_]+)?)$")
+_SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+"""Names and values of the variables that Kubernetes adds to every pod, for each service."""
 MASK = "***"
 SHORTEST = 8
 """A shorter value is no key, and would be found in innocent words."""
@@ -134,11 +137,19 @@ def _text(value: Any, origin: str) -> str:
 
 
 def refuse_unknown(environ: Mapping[str, str], known: Iterable[str]) -> None:
-    """Raises InvalidRequest for a variable that looks like a setting and is none: it may be misspelled."""
+    """Raises InvalidRequest for a variable that looks like a setting and is none: it may be misspelled. Variables that
+    Kubernetes sets for its services are left alone."""
     names = frozenset(known)
     for name in sorted(environ):
-        if name.startswith(PREFIX) and environ[name].strip() and name not in names:
+        if name.startswith(PREFIX) and given_text(environ, name) and name not in names and not _SERVICE.search(name):
             raise InvalidRequest(f"{name} is no setting.{_suggestion(name, names)} Unset it.")
+
+
+def given_text(environ: Mapping[str, str], name: str) -> str:
+    """The text of a variable; none for the address that Kubernetes puts into `TURNKEEP_PORT` and
+    `TURNKEEP_SANDBOX_PORT` for services of these names."""
+    text = environ.get(name, "").strip()
+    return "" if name.endswith("_PORT") and _SERVICE_ADDRESS.match(text) else text
 
 
 def _suggestion(name: str, known: Iterable[str]) -> str:
@@ -160,7 +171,7 @@ def read_variables(
         flag = (flags or {}).get(variable.field)
         if flag is not None:
             values[variable.field] = variable.read(flag, origin=variable.flag)
-        elif text := environ.get(variable.name, "").strip():
+        elif text := given_text(environ, variable.name):
             values[variable.field] = variable.read(text, origin=variable.name)
         elif file is not None and (text := file.values.get(variable.name, "").strip()):
             values[variable.field] = variable.read(text, origin=file.origin(variable))

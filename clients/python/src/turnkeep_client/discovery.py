@@ -3,8 +3,12 @@
 In this order: the arguments of the caller; `TURNKEEP_URL` and `TURNKEEP_KEY`; what `turnkeep serve` keeps in its data
 directory (`TURNKEEP_DATA_DIR`, by default `.turnkeep`): its address while it runs, and the local service key. The
 local key is sent to that server alone, never to an address that came from elsewhere.
+
+Anybody may have written the files of a folder. So a key that the caller did not give is sent to an address from a file
+only if the address is on this machine, or its host is the one that `TURNKEEP_HOST` names.
 """
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,8 +47,7 @@ class ServerAddress(Struct, frozen=True, kw_only=True):
 
     @property
     def is_loopback(self) -> bool:
-        host = urlsplit(self.url).hostname or ""
-        return host in {"localhost", "::1"} or host.startswith("127.")
+        return _is_loopback(urlsplit(self.url).hostname or "")
 
     def __repr__(self) -> str:
         return f"ServerAddress(url={self.url!r}, key={'***' if self.key else None}, found_in={self.found_in!r})"
@@ -57,7 +60,8 @@ def find_server(
     data_dir: str | Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ServerAddress:
-    """The server to call. Raises InvalidRequest for a malformed address."""
+    """The server to call. Raises InvalidRequest for a malformed address, and for one from a file that must not get the
+    key."""
     environ = os.environ if environ is None else environ
     folder = Path(data_dir or environ.get("TURNKEEP_DATA_DIR") or DATA_DIR)
     running = running_server(folder)
@@ -69,11 +73,24 @@ def find_server(
     else:
         chosen, found_in = local, f"{folder / SERVER_FILE}" if running else DEFAULT
     chosen = _checked(chosen)
+    is_given = bool(key)
     key = key or (environ.get("TURNKEEP_KEY") if data_dir is None else None)
     local_key = None if key or chosen != _checked(local) else _local_key(folder)
     if not key and chosen == _checked(local):
         key = local_key or environ.get("TURNKEEP_BOOTSTRAP_KEY")
+    if key and not is_given and running and found_in == f"{folder / SERVER_FILE}":
+        check_may_get_keys(running, folder, environ)
     return ServerAddress(url=chosen, key=key or None, found_in=found_in, has_local_key=local_key is not None)
+
+
+def check_may_get_keys(server: RunningServer, data_dir: Path, environ: Mapping[str, str]) -> None:
+    """Raises InvalidRequest unless the address, which was read in this directory, is that of a server here."""
+    host = urlsplit(server.url).hostname or ""
+    if not _is_loopback(host) and host != environ.get("TURNKEEP_HOST", "").strip().lower():
+        raise InvalidRequest(
+            f"{data_dir / SERVER_FILE} names {server.url}, which may be another machine. No key is sent there. If it "
+            f"is your server, set TURNKEEP_HOST={host}."
+        )
 
 
 def running_server(data_dir: Path) -> RunningServer | None:
@@ -96,8 +113,17 @@ def _unchecked(data_dir: Path) -> RunningServer | None:
         return None
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _default_url(environ: Mapping[str, str]) -> str:
     host, port = environ.get("TURNKEEP_HOST") or "127.0.0.1", environ.get("TURNKEEP_PORT") or "8787"
+    if "://" in port:  # Kubernetes sets it for a service that is called `turnkeep`
+        port = "8787"
     # A server that listens on every address is reached over loopback.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"

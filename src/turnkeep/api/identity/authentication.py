@@ -61,6 +61,8 @@ class Identity(Struct, frozen=True, kw_only=True):
     """The key comes from the server's own configuration (the local key, the bootstrap key). It may manage tenants."""
     session: PageSession | None = None
     """The session of a browser on the bundled page."""
+    expires_at: int | None = None
+    """When the token or the session of the caller ends; None for a key."""
 
 
 class Policy(StrEnum):
@@ -232,7 +234,7 @@ class Authenticator:
             scopes=claims.scopes,
         )
         rates = () if known is None else known.rates
-        return Identity(principal=principal, source=claims.src, rates=rates, workspace=workspace)
+        return Identity(principal=principal, source=claims.src, rates=rates, workspace=workspace, expires_at=claims.exp)
 
     async def _page(self, cookie: str, method: str, headers: Headers) -> Identity:
         found = await self._store.signed_in(hash_key(cookie))
@@ -252,7 +254,9 @@ class Authenticator:
             role=member.role,
             user=member.shown,
         )
-        return Identity(principal=principal, source="ui", workspace=workspace, session=session)
+        return Identity(
+            principal=principal, source="ui", workspace=workspace, session=session, expires_at=session.expires_at
+        )
 
     async def _known_key(self, org_id: OrgId, key_id: KeyId) -> KnownKey:
         """The key that made a token. Raises Unauthorized if it is revoked or gone."""

@@ -155,11 +155,18 @@ async def follow_turn(call: ApiCall[Nothing, EventsQuery]) -> ASGIApp:
 )
 async def create_stream_url(call: ApiCall[wire.NewStreamUrl, Nothing]) -> ASGIApp:
     """Make an address of the stream that needs no key, for `EventSource`: for this turn only, and a short time."""
-    body, principal = call.body, call.principal
+    body, principal, identity = call.body, call.principal, call.identity
     turn = await call.runtime.store.turn(principal, turn_id_of(call))
     await cursor_of(call.runtime, turn, body.after, format=body.format)
     expires_at = system_clock() + body.ttl_seconds * 1000
-    reader = {"ws": principal.workspace_id, "user": principal.user_id or "", "key": principal.key_id or ""}
+    if identity.expires_at is not None:
+        expires_at = min(expires_at, identity.expires_at)
+    reader = {
+        "ws": principal.workspace_id,
+        "user": principal.user_id or "",
+        "key": principal.key_id or "",
+        "session": "" if identity.session is None else identity.session.id,
+    }
     signed = call.runtime.addresses.sign(
         "GET",
         f"/v1/turns/{turn.id}/stream",
@@ -190,6 +197,7 @@ async def follow_signed_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 async def _reader_of(store: Store, grant: Grant) -> Principal:
     """For whom the address was made, as they are now. Raises Unauthorized or Forbidden if they may not read now."""
     workspace_id, user_id, key_id = WorkspaceId(grant.facts["ws"]), grant.facts["user"], grant.facts["key"]
+    session_id = grant.facts.get("session")  # addresses of the release before have none
     if key_id and await live_key(store, grant.org_id, KeyId(key_id)) is None:
         raise Unauthorized("The key with which this address was made is revoked.")
     if not user_id:
@@ -198,6 +206,8 @@ async def _reader_of(store: Store, grant: Grant) -> Principal:
     if member is None:
         raise Unauthorized("The user of this address is gone.")
     check_enabled(member)
+    if session_id and all(each.id != session_id for each in await store.sessions(grant.org_id, member.id)):
+        raise Unauthorized("The session in which this address was made has ended.")
     return Principal(org_id=grant.org_id, workspace_id=workspace_id, user_id=member.id, role="member")
 
 

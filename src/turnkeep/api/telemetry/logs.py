@@ -99,6 +99,8 @@ class JsonHandler(logging.StreamHandler[TextIO]):
             if record.name == AUDIT_LOGGER:
                 self._emit_surely(line)
                 return
+            if len(self._backlog) > BACKLOG_BYTES and not self._is_written_later():
+                self.flush()  # in a thread without an event loop, which may be the only one that writes lines
             if len(self._backlog) > BACKLOG_BYTES:
                 self._dropped += 1
                 return

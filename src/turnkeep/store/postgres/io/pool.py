@@ -42,6 +42,9 @@ FIRST_PAUSE_SECONDS = 0.02
 LONGEST_PAUSE_SECONDS = 0.5
 QUEUE_SECONDS = 60.0
 """How long a caller waits for a connection at most, while others get theirs."""
+LAST_LOOKS = 3
+LOOK_SECONDS = 0.1
+"""How often, and how far apart, the event loop looks for answers before a caller in the queue gives up."""
 OVERTAKEN_LIMIT = 20
 """How often a write may lose a race against another writer. More often is a bug, and is reported as one."""
 
@@ -249,13 +252,19 @@ class Pool:
     async def _handed(
         self, waiter: "asyncio.Future[Connection | None]", deadline: float, latest: float
     ) -> Connection | None:
-        """What the waiter is handed. Raises TimeoutError at `latest`, or at the deadline if the queue stands still."""
+        """What the waiter is handed. Raises TimeoutError at `latest`, or at the deadline if the queue stands still.
+
+        If this process was busy or paused until then, the database may have answered without being heard. So the loop
+        looks a few times more before the waiter gives up.
+        """
         now = asyncio.get_running_loop().time
+        late = 0
         while not waiter.done():
             seconds = min(max(deadline, self._moved_at + self._retry_seconds), latest) - now()
-            if seconds <= 0:
+            late = late + 1 if seconds <= 0 else 0
+            if late > LAST_LOOKS:
                 raise TimeoutError
-            await asyncio.wait([waiter], timeout=seconds)
+            await asyncio.wait([waiter], timeout=seconds if seconds > 0 else LOOK_SECONDS)
         return waiter.result()
 
     async def _connect(self) -> Connection:

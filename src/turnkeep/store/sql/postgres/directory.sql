@@ -117,15 +117,19 @@ SELECT 1 FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = $2 AND NOT m.is_
 SELECT m.monthly_message_limit FROM turnkeep.members m WHERE m.org_id = $1 AND m.id = $2
 
 -- name: insert_key
--- Unless its maker ($12) is revoked. A revocation waits until the key is there, and then finds it.
+-- Unless its maker ($12) is revoked. The revocation of any of its ancestors waits until the key is there, and then finds
+-- it; or the key waits for the revocation. All ancestors are locked, because the key ends with each of them.
+WITH locked AS (
+    SELECT a.id, a.revoked_at FROM turnkeep.api_keys a
+     WHERE a.org_id = $2 AND a.id IN (SELECT jsonb_array_elements_text($11::text::jsonb)) ORDER BY a.id FOR SHARE OF a
+)
 INSERT INTO turnkeep.api_keys
        (id, org_id, name, secret_hash, requests_per_minute, allowed_tools, created_at, revoked_at, workspace_id, scopes,
         ancestors, {limit_columns})
 SELECT $1, o.id, $3, $4, $5, $6, $7, $8, w.id, $10, $11, $13, $14, $15, $16, $17
   FROM turnkeep.orgs o LEFT JOIN turnkeep.workspaces w ON w.org_id = o.id AND w.id = $9::text
  WHERE o.id = $2 AND ($9::text IS NULL OR w.id IS NOT NULL)
-   AND ($12::text IS NULL OR EXISTS (SELECT 1 FROM turnkeep.api_keys m
-                                      WHERE m.id = $12 AND m.org_id = $2 AND m.revoked_at IS NULL FOR SHARE))
+   AND ($12::text IS NULL OR (SELECT count(*) FROM locked m WHERE m.id = $12 AND m.revoked_at IS NULL) = 1)
 ON CONFLICT DO NOTHING
 RETURNING id
 
