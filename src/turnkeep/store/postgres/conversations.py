@@ -304,11 +304,12 @@ class PostgresConversations:
     async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
         renamed = await asyncio.to_thread(checked_and_renamed, exported, principal)
         files = await asyncio.to_thread(lambda: json_text(imported_files(renamed.files, principal)))
+        tokens = await asyncio.to_thread(title_tokens, renamed.conversation.title)
 
         async def work(statements: Statements) -> Conversation:
             await check_user(statements, principal)
             record = json_text(imported_conversation(renamed, principal))
-            if await statements.fetch("insert_conversation", record, title_tokens(renamed.conversation.title)):
+            if await statements.fetch("insert_conversation", record, tokens):
                 await _insert_turns(statements, principal, renamed.turns)
                 await statements.fetch("insert_files", files)
             # Else an earlier try was committed and its answer lost, or there is no workspace.
