@@ -122,10 +122,11 @@ class TestPointInTimeRecovery:
             connection = await asyncpg.connect(server.uri())
             moment: datetime = await connection.fetchval("SELECT clock_timestamp()")
             await execute(url, "DELETE FROM turnkeep.messages")
-            await connection.execute("SELECT pg_switch_wal()")
-            archived = "SELECT last_archived_wal >= pg_walfile_name(pg_current_wal_lsn() - 1) FROM pg_stat_archiver"
+            # The server goes on to write, so the segment is named once.
+            segment = await connection.fetchval("SELECT pg_walfile_name(pg_switch_wal())")
+            archived = "SELECT last_archived_wal >= $1 FROM pg_stat_archiver"
             async with asyncio.timeout(60):
-                while not await connection.fetchval(archived):  # noqa: ASYNC110 - nobody tells
+                while not await connection.fetchval(archived, segment):  # noqa: ASYNC110 - nobody tells
                     await asyncio.sleep(0.1)
             await connection.close()
             restored.recover(server.home / "archive", until=moment.astimezone(UTC))
