@@ -202,6 +202,18 @@ class TestALiveTurn:
         await reading.until(1, 2, "Hello")
         await reading.stop()
 
+    async def test_a_reader_who_has_read_the_store_gets_the_preview_that_was_there_before(
+        self, source: ListSource, worker: Worker
+    ) -> None:
+        """The hub has only the last event: the turn was adopted while another reader waited for it."""
+        hub = LocalHub()
+        async with hub.subscribe(worker.turn_id):
+            hub.publish(worker.turn_id, [worker.step()])
+            hub.preview(worker.say("Hello"))
+            reading = Reading(source, hub, worker)
+            await reading.until(1, 2, "Hello")
+            await reading.stop()
+
     async def test_without_notices_the_store_is_polled(self, source: ListSource, worker: Worker) -> None:
         reading = Reading(source, LocalHub(), worker, poll=SOON)
         await reading.until(1)

@@ -115,6 +115,7 @@ async def follow(
         subscription.take = take_news if take is not None else None
         while True:
             frames = subscription.frames(seq, offset)
+            found: Sequence[Frame] = ()
             if not frames or must_read:
                 found = await stored.read(seq, is_due=must_read)
                 if found:
@@ -126,6 +127,10 @@ async def follow(
                 yield frames
                 if isinstance(last, EventFrame) and last.is_terminal:
                     return
+                if frames is found:
+                    # The hub may have what follows these events, and has said so before.
+                    must_read = False
+                    continue
             elif subscription.is_gone:
                 yield [event_frame(Recorded(seq=seq + 1, event=ERASED))]
                 return
