@@ -98,7 +98,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 
 def _environment() -> Mapping[str, str]:
     """The environment, with the data directory of the file that the server here is started with. Nothing else of the
-    file counts: it may belong to somebody else's folder, and must not say where a key is sent."""
+    file counts: it may lie in a folder of another person, and must not say where a key is sent."""
     if os.environ.get(DATA_DIR_VARIABLE):
         return os.environ
     if not os.environ.get("TURNKEEP_CONFIG") and not os.path.exists("turnkeep.toml"):

@@ -285,7 +285,7 @@ class Authenticator:
 
 
 def _check_user_headers(headers: Headers, workspace_id: WorkspaceId) -> None:
-    """A user acts for nobody else, in no other workspace."""
+    """A user acts for no other user, in no other workspace."""
     if "turnkeep-user" in headers:
         raise Forbidden("Only a service key may act for a user. This token speaks for its own user.")
     if headers.get("turnkeep-workspace", workspace_id) != workspace_id:

@@ -158,7 +158,7 @@ class IdentityProviderClient:
     async def finish(self, attempt: SigninAttempt, answer: Mapping[str, str], *, redirect_uri: str) -> Person:
         """Who the person is.
 
-        Raises Forbidden for somebody who may not sign in, Unauthorized for an answer that is not accepted, Unavailable
+        Raises Forbidden for a person who may not sign in, Unauthorized for an answer that is not accepted, Unavailable
         if the provider is away.
         """
         async with _http() as http:

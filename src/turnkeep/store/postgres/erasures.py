@@ -188,7 +188,7 @@ async def _lock_copies(statements: Statements, job: ErasureJob, file_ids: Sequen
 
 
 async def _hide_tables(statements: Statements, job: ErasureJob) -> None:
-    """Nobody sees the user's tables from now on, and imports of the user end."""
+    """No request sees the user's tables from now on, and imports of the user end."""
     whose = (job.org_id, job.workspace_id, job.user_id)
     tables = await statements.fetch("hide_tables", *whose)
     await statements.fetch("abandon_imports_of", *whose)

@@ -216,7 +216,7 @@ def _drop_texts(session: Session, job: ErasureJob, owners: Sequence[str]) -> Non
 
 
 def _hide_tables(session: Session, job: ErasureJob) -> None:
-    """Nobody sees the user's tables from now on, and imports of the user end."""
+    """No request sees the user's tables from now on, and imports of the user end."""
     which = _of(job)
     tables = session.rows("hide_tables", which | {"now": session.now})
     session.run("abandon_imports_of", which)

@@ -107,7 +107,7 @@ class Writer:
         held: list[PendingJob | None] = []
         while (asked := held.pop() if held else queue.get()) is not None:
             group = [asked]
-            # A bare job may take long, and nobody else waits for it with an answer that is known already.
+            # A bare job may take long, and no other caller waits for it with an answer that is known already.
             while not asked.is_bare and len(group) < GROUP_LIMIT and not queue.empty():
                 following = queue.get()
                 if following is None or following.is_bare:
