@@ -24,6 +24,7 @@ from turnkeep_client.wire.base import (
     TableId,
     TurnId,
     UserId,
+    WebhookId,
     WorkspaceId,
 )
 
@@ -44,6 +45,7 @@ __all__ = [
     "TableId",
     "TurnId",
     "UserId",
+    "WebhookId",
     "WorkspaceId",
     "check_id",
     "new_agent_id",
@@ -61,6 +63,7 @@ __all__ = [
     "new_table_id",
     "new_turn_id",
     "new_user_id",
+    "new_webhook_id",
     "new_workspace_id",
     "random_bytes",
 ]
@@ -82,10 +85,11 @@ PREFIXES = (
     "erasure",
     "session",
     "invite",
+    "webhook",
 )
 
 OutboxId = NewType("OutboxId", str)
-"""An entry of the outbox. It is not part of the API."""
+"""An entry of the outbox, and the event that webhooks hear of."""
 
 ErasureId = NewType("ErasureId", str)
 
@@ -142,6 +146,10 @@ def new_session_id() -> SessionId:
 
 def new_invite_id() -> InviteId:
     return InviteId(_new("invite"))
+
+
+def new_webhook_id() -> WebhookId:
+    return WebhookId(_new("webhook"))
 
 
 def new_call_id() -> CallId:

@@ -69,6 +69,7 @@ class Site:
             "TURNKEEP_MODEL": "scripted",
             "TURNKEEP_LEASE_SECONDS": "1",
             "TURNKEEP_DRAIN_SECONDS": f"{drain_seconds:g}",
+            "TURNKEEP_ALLOW_PRIVATE_ADDRESSES": "1",
         }
         server = await self._spawn("server", fault=fault, pace=pace, settings=settings)
         await server.serving()

@@ -28,6 +28,7 @@ from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
 from turnkeep.engine.sandbox.runner_client import SandboxFailed
 from turnkeep.engine.services import Services
+from turnkeep.engine.webhooks import WebhookSender
 from turnkeep.errors import (
     CallerError,
     Fenced,
@@ -523,12 +524,16 @@ class SweepLease:
 class Sweeper:
     """Does the periodic work of a worker. Every part of it may run on all workers at once.
 
-    It promotes waiting turns, adopts turns that no worker holds, and stops turns without readers. The worker that holds
+    It promotes waiting turns, adopts turns that no worker holds, stops turns without readers, and wakes the sender of
+    webhooks. The worker that holds
     the sweep lease also keeps the search index up to date, continues erasures, and erases what was deleted long ago.
     The last of these may take long, and no sweep waits for it.
     """
 
-    def __init__(self, services: Services, worker: Worker, eraser: Eraser) -> None:
+    def __init__(
+        self, services: Services, worker: Worker, eraser: Eraser, webhooks: WebhookSender | None = None
+    ) -> None:
+        self._webhooks = webhooks
         self._store = services.store
         self._settings = services.settings
         self._observer = services.observer
@@ -581,6 +586,8 @@ class Sweeper:
         if due.has_unwatched:
             for turn_id in await self._store.cancel_unwatched():
                 self._worker.stop(turn_id)
+        if due.has_deliveries and self._webhooks is not None:
+            self._webhooks.wake()
         if due.erased_at > self._erased_at:
             await self._worker.forget_erased()
             self._erased_at = due.erased_at
@@ -614,6 +621,8 @@ class Sweeper:
 
     async def _purge(self) -> None:
         while await self._store.add_up_usage():
+            pass
+        while await self._store.purge_deliveries():
             pass
         await self._purge_knowledge()
         deleted_before = int(self._clock() - self._settings.retention_days * DAY_MS)

@@ -109,7 +109,8 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
                                         WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
                                        OFFSET 0))),
        EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
-       coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0)
+       coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0),
+       EXISTS (SELECT 1 FROM turnkeep.webhook_deliveries d WHERE d.not_before <= n.now)
   FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
 
 -- name: hold_sweep
