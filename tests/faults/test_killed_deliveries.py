@@ -26,7 +26,7 @@ class TestAServerThatIsKilledWhileItSends:
             victim = await site.serve()
 
             async def kill(_: Received) -> web.Response:
-                victim.kill()
+                victim.send(signal.SIGKILL)
                 receiver.answer = None
                 return web.Response()
 
