@@ -3,11 +3,14 @@
 import asyncio
 import base64
 import json
+import re
+import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from aiohttp import web
@@ -17,7 +20,7 @@ from standardwebhooks import WebhookVerificationError
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of, fake_id, settings_for
-from tests.webhook_receiver import Received, WebhookReceiver
+from tests.webhook_endpoint import Received, WebhookEndpoint
 from turnkeep.config import Settings
 from turnkeep.model.outbox import webhook_headers, webhook_secret
 
@@ -34,8 +37,8 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[WebhookReceiver]:
-    async with WebhookReceiver.start() as running:
+async def receiver() -> AsyncIterator[WebhookEndpoint]:
+    async with WebhookEndpoint.start() as running:
         yield running
 
 
@@ -68,7 +71,7 @@ async def until_failed(client: Client, webhook: Any) -> Any:
 @both
 class TestAnEndpoint:
     async def test_hears_of_the_end_of_a_turn_and_can_check_the_signature(
-        self, service: Client, user: Client, receiver: WebhookReceiver
+        self, service: Client, user: Client, receiver: WebhookEndpoint
     ) -> None:
         webhook = await made(service, receiver.url)
         answer = await user.ask("a question with secret words")
@@ -86,7 +89,7 @@ class TestAnEndpoint:
         assert delivery["payload"] == body
 
     async def test_that_checks_with_another_secret_or_a_changed_body_refuses_it(
-        self, service: Client, user: Client, receiver: WebhookReceiver
+        self, service: Client, user: Client, receiver: WebhookEndpoint
     ) -> None:
         webhook = await made(service, receiver.url)
         await user.ask()
@@ -97,7 +100,7 @@ class TestAnEndpoint:
                 library.verify(body, received.headers)
 
     async def test_hears_of_conversations_and_files(
-        self, service: Client, user: Client, receiver: WebhookReceiver
+        self, service: Client, user: Client, receiver: WebhookEndpoint
     ) -> None:
         await made(service, receiver.url, ["conversation.created", "file.created"])
         conversation = (await user.post("/v1/conversations", json={"title": "A secret title"})).json()["id"]
@@ -109,7 +112,7 @@ class TestAnEndpoint:
         assert all(b"secret" not in each.body for each in receiver.received)
 
     async def test_that_fails_gets_it_again_under_the_same_id(
-        self, service: Client, user: Client, receiver: WebhookReceiver
+        self, service: Client, user: Client, receiver: WebhookEndpoint
     ) -> None:
         async def refuse_first(received: Received) -> web.Response:
             is_first = len(receiver.received) == 1
@@ -129,7 +132,7 @@ class TestAnEndpoint:
         assert (delivery["attempts"], delivery["error"]) == (2, None)
 
     async def test_that_is_gone_is_not_called_again(
-        self, service: Client, user: Client, receiver: WebhookReceiver
+        self, service: Client, user: Client, receiver: WebhookEndpoint
     ) -> None:
         async def gone(_: Received) -> web.Response:
             return web.Response(status=410)
@@ -143,7 +146,7 @@ class TestAnEndpoint:
         assert "410" in shown["disabled_reason"]
 
     async def test_that_redirects_is_not_followed(
-        self, service: Client, user: Client, receiver: WebhookReceiver
+        self, service: Client, user: Client, receiver: WebhookEndpoint
     ) -> None:
         async def redirect(_: Received) -> web.Response:
             return web.Response(status=307, headers={"location": "/elsewhere"})
@@ -157,7 +160,7 @@ class TestAnEndpoint:
         assert len(receiver.received) == 1
 
     async def test_gets_a_delivery_again_on_request(
-        self, service: Client, user: Client, receiver: WebhookReceiver
+        self, service: Client, user: Client, receiver: WebhookEndpoint
     ) -> None:
         webhook = await made(service, receiver.url)
         await user.ask()
@@ -172,7 +175,7 @@ class TestAnEndpoint:
 
 class TestTheRoutes:
     async def test_show_the_secret_once_and_store_it_sealed(
-        self, server: ApiServer, service: Client, receiver: WebhookReceiver
+        self, server: ApiServer, service: Client, receiver: WebhookEndpoint
     ) -> None:
         webhook = await made(service, receiver.url)
         secret = webhook.pop("secret")
@@ -185,7 +188,7 @@ class TestTheRoutes:
         stored = list(Path(server.runtime.settings.data_dir).glob("turnkeep.db*"))
         assert all(secret.encode() not in path.read_bytes() for path in stored)
 
-    async def test_change_and_delete(self, service: Client, receiver: WebhookReceiver) -> None:
+    async def test_change_and_delete(self, service: Client, receiver: WebhookEndpoint) -> None:
         webhook = await made(service, receiver.url)
         path = f"/v1/webhooks/{webhook['id']}"
         events = ["turn.failed", "turn.failed", "file.created"]
@@ -244,7 +247,7 @@ class TestPrivateAddresses:
         assert code_of(await service.patch(path, json={"url": url})) == (422, "invalid_request")
 
     async def test_are_not_called_either_if_they_were_stored(
-        self, server: ApiServer, service: Client, user: Client, receiver: WebhookReceiver
+        self, server: ApiServer, service: Client, user: Client, receiver: WebhookEndpoint
     ) -> None:
         webhook = await made(service, "https://example.com/hook")
         store, me = server.runtime.store, await service.read("/v1/me")
@@ -279,3 +282,40 @@ class TestOpenAisLibrary:
         assert unwrapped.data.id == "resp_1"
         with pytest.raises(openai.InvalidWebhookSignatureError):
             client.webhooks.verify_signature(body.replace(b"resp_1", b"resp_2"), headers)
+
+
+class TestTheManual:
+    """The receiver of `docs/howto/receive-webhooks.md`, as it stands there."""
+
+    PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "receive-webhooks.md").read_text("utf-8")
+
+    async def test_its_receiver_takes_each_event_once_and_refuses_others(
+        self,
+        service: Client,
+        user: Client,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        [text] = [one for one in re.findall(r"```python\n(.*?)```", self.PAGE, re.DOTALL) if "standardwebhooks" in one]
+        monkeypatch.chdir(tmp_path)
+        listener = socket.create_server(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/turnkeep"
+        webhook = await made(service, url)
+        Path("webhook_secret").write_text(webhook["secret"] + "\n", encoding="utf-8")
+        program: Any = {}
+        exec(compile(text, "howto", "exec"), program)
+        runner = web.AppRunner(program["app"])
+        await runner.setup()
+        await web.SockSite(runner, listener).start()
+        try:
+            turn = (await user.ask())["turn"]["id"]
+            [delivery] = await until_delivered(service, webhook)
+            await service.post(f"/v1/webhooks/{webhook['id']}/deliveries/{delivery['id']}/redeliver")
+            await until_delivered(service, webhook)
+            assert capsys.readouterr().out.splitlines() == [f"answered ann {turn}"]
+            async with httpx.AsyncClient(trust_env=False) as stranger:
+                headers = webhook_headers(webhook_secret(b"x" * 32), "evt_1", int(time.time()), b"{}")
+                assert (await stranger.post(url, content=b"{}", headers=headers)).status_code == 401
+        finally:
+            await runner.cleanup()

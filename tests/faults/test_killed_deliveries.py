@@ -9,7 +9,7 @@ from standardwebhooks import Webhook as StandardWebhook
 
 from tests.faults.processes import WorkerProcess
 from tests.faults.sites import SERVICE_KEY, Site
-from tests.webhook_receiver import Received, WebhookReceiver
+from tests.webhook_endpoint import Received, WebhookEndpoint
 
 DONE_SECONDS = 120.0
 
@@ -22,7 +22,7 @@ def client_of(server: WorkerProcess) -> httpx.AsyncClient:
 
 class TestAServerThatIsKilledWhileItSends:
     async def test_leaves_the_delivery_to_the_next_one(self, site: Site) -> None:
-        async with WebhookReceiver.start() as receiver:
+        async with WebhookEndpoint.start() as receiver:
             victim = await site.serve()
 
             async def kill(_: Received) -> web.Response:

@@ -1,7 +1,7 @@
 """`turnkeep webhooks`: endpoints that hear of what happens in the workspace, and the deliveries to them."""
 
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -13,8 +13,9 @@ from turnkeep_client.wire import Webhook, WebhookDelivery, WebhookEvent
 webhooks = typer.Typer(no_args_is_help=True, help="Let endpoints of yours hear of what happens, and see how that went.")
 
 Named = Annotated[str, typer.Argument(metavar="WEBHOOK", help="webhook_…")]
-Url = Annotated[str, typer.Argument(help="The address that is posted to.")]
-Events = Annotated[list[WebhookEvent], typer.Option("--event", help="What it hears of; repeat it for several.")]
+Address = Annotated[str, typer.Argument(metavar="URL", help="The address that is posted to.")]
+HEARS = f"What it hears of: {', '.join(get_args(WebhookEvent))}. Repeat it for several."
+Events = Annotated[list[str], typer.Option("--event", help=HEARS)]
 Enable = Annotated[bool | None, typer.Option("--enable/--disable", help="While it is disabled, what is pending waits.")]
 
 
@@ -38,7 +39,7 @@ def list_webhooks(server: ServerOptions, as_json: AsJson = False) -> None:
 
 @webhooks.command()
 @asks_a_server
-def create(server: ServerOptions, url: Url, events: Events, as_json: AsJson = False) -> None:
+def create(server: ServerOptions, address: Address, events: Events, as_json: AsJson = False) -> None:
     """Make a webhook, and print its secret. It is shown only now.
 
     **Example**
@@ -46,7 +47,7 @@ def create(server: ServerOptions, url: Url, events: Events, as_json: AsJson = Fa
     - `turnkeep webhooks create https://shop.example.com/turnkeep --event turn.succeeded --event turn.failed`
     """
     with server.connected() as turnkeep:
-        made = turnkeep.webhooks.create(url, events)
+        made = turnkeep.webhooks.create(address, _known(events))
     if as_json:
         print_json(made)
         return
@@ -72,10 +73,8 @@ def show(server: ServerOptions, which: Named, as_json: AsJson = False) -> None:
 def update(
     server: ServerOptions,
     which: Named,
-    url: Annotated[str | None, typer.Option(help="Another address.")] = None,
-    events: Annotated[
-        list[WebhookEvent] | None, typer.Option("--event", help="What it hears of from now on; repeat it for several.")
-    ] = None,
+    address: Annotated[str | None, typer.Option(help="Another address.")] = None,
+    events: Annotated[list[str] | None, typer.Option("--event", help=HEARS)] = None,
     enable: Enable = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,15 +86,18 @@ def update(
 
     - `turnkeep webhooks update webhook_0192f0c1… --event turn.failed`
     """
-    if url is None and not events and enable is None:
+    if address is None and not events and enable is None:
         raise InvalidRequest("Say what to change: `turnkeep webhooks update --help` lists it.")
     with server.connected() as turnkeep:
-        _print(turnkeep.webhooks.update(which, url=url, events=events or None, is_enabled=enable), as_json=as_json)
+        _print(
+            turnkeep.webhooks.update(which, url=address, events=_known(events) or None, is_enabled=enable),
+            as_json=as_json,
+        )
 
 
 @webhooks.command()
 @asks_a_server
-def delete(server: ServerOptions, which: Named) -> None:
+def delete(server: ServerOptions, which: Named, as_json: AsJson = False) -> None:
     """Delete a webhook with its deliveries, those that are pending included.
 
     **Example**
@@ -104,7 +106,7 @@ def delete(server: ServerOptions, which: Named) -> None:
     """
     with server.connected() as turnkeep:
         turnkeep.webhooks.delete(which)
-    remark(f"Deleted {which}.")
+    print_json({"id": which, "deleted": True}) if as_json else say(f"{which} is deleted.")
 
 
 @webhooks.command()
@@ -152,6 +154,15 @@ def redeliver(
         print_json(again)
         return
     remark(f"{again.id} is sent in a moment.")
+
+
+def _known(names: list[str] | None) -> list[WebhookEvent]:
+    """Raises InvalidRequest for an event that there is not."""
+    known = {str(event): event for event in get_args(WebhookEvent)}
+    for name in names or ():
+        if name not in known:
+            raise InvalidRequest(f"There is no event {name!r}. Events are {', '.join(known)}.")
+    return [known[name] for name in names or ()]
 
 
 def _print(webhook: Webhook, *, as_json: bool) -> None:

@@ -490,8 +490,8 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
         bool,
         Setting(
             **_SWITCH,
-            meaning="Lets HTTP tools and MCP servers of agents, and pictures in messages, have private and loopback "
-            "addresses.",
+            meaning="Lets HTTP tools and MCP servers of agents, webhooks, and pictures in messages have private and "
+            "loopback addresses.",
             default="0",
         ),
     ] = False

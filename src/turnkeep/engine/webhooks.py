@@ -47,6 +47,7 @@ EXCERPT_BYTES = 300
 KNOWN_ENDPOINTS = 1_000
 
 _encode = msgspec.json.Encoder().encode
+_random = random.SystemRandom()
 _logger = logging.getLogger("turnkeep.webhooks")
 
 
@@ -122,14 +123,14 @@ async def _refusal(response: aiohttp.ClientResponse) -> str:
     return f"HTTP {response.status}: {words}" if words else f"HTTP {response.status}."
 
 
-def pause_seconds(attempts: int, chance: Callable[[], float] = random.random) -> float:
+def pause_seconds(attempts: int, chance: Callable[[], float] = _random.random) -> float:
     """The pause before the next attempt: 5 seconds, then four times as long each time, up to twelve hours, and up to a
     fifth more or less, so that many deliveries that failed together do not come together again."""
     pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 4.0 ** min(max(attempts, 1) - 1, 20))
     return pause * (0.8 + 0.4 * chance())
 
 
-class Endpoint(Struct):
+class KnownEndpoint(Struct):
     """What this worker knows of one endpoint. It holds no fact that the store needs."""
 
     requests: int = 0
@@ -145,7 +146,7 @@ class WebhookSender:
         self._client = client
         self._observer = observer
         self._wanted = asyncio.Event()
-        self._endpoints: dict[WebhookId, Endpoint] = {}
+        self._endpoints: dict[WebhookId, KnownEndpoint] = {}
         self._requests: set[asyncio.Task[None]] = set()
         self._after = ""
         """The last webhook that was served: the next look begins behind it."""
@@ -197,7 +198,7 @@ class WebhookSender:
         return not is_round_over
 
     def _start(self, taken: TakenDelivery) -> None:
-        endpoint = self._endpoints.pop(taken.webhook.id, None) or Endpoint(failures=1)
+        endpoint = self._endpoints.pop(taken.webhook.id, None) or KnownEndpoint(failures=1)
         self._endpoints[taken.webhook.id] = endpoint  # the last one is the one that was used last
         endpoint.requests += 1
         request = asyncio.create_task(self._send(taken, endpoint), name=f"webhook {taken.webhook.id}")
@@ -206,7 +207,7 @@ class WebhookSender:
         while len(self._endpoints) > KNOWN_ENDPOINTS and not next(iter(self._endpoints.values())).requests:
             del self._endpoints[next(iter(self._endpoints))]
 
-    async def _send(self, taken: TakenDelivery, endpoint: Endpoint) -> None:
+    async def _send(self, taken: TakenDelivery, endpoint: KnownEndpoint) -> None:
         try:
             outcome = await self._client.post(taken)
             ended = await self._store.end_attempt(taken.delivery, outcome)

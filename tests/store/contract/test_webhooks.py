@@ -489,6 +489,25 @@ class TestErasing:
         assert await store.purge_deliveries() == 1
         assert len(await deliveries(store, tenant, webhook)) == 1
 
+    async def test_a_user_takes_their_deliveries(self, store: Store, tenant: Tenant, database: Database) -> None:
+        webhook = await a_webhook(store, tenant, ALL)
+        await a_file(store, tenant.ann)
+        await finish(store, tenant.ann)
+        await finish(store, tenant.bob)
+        assert tenant.ann.user_id is not None
+        job = await store.begin_erasure(tenant.service, user_id=tenant.ann.user_id, lease_seconds=LEASE)
+        conversations = await store.conversations_to_erase(job)
+        await store.hide_conversations(conversations)
+        while files := await store.files_to_erase(job, conversations):
+            await store.erase_files(job, [file_id for file_id, _ in files])
+        async for _ in store.erase_conversations(job, conversations):
+            pass
+        assert await store.close_erasure(job)
+        left = await deliveries(store, tenant, webhook)
+        assert {str(each.data["user"]["external_id"]) for each in left} == {"bob"}
+        rows = (await database.contents())["webhook_deliveries"]
+        assert all(tenant.ann.user_id not in str(row) for row in rows)
+
     async def test_a_conversation_takes_its_deliveries(self, store: Store, tenant: Tenant, database: Database) -> None:
         webhook = await a_webhook(store, tenant, TURNS)
         gone = await finish(store, tenant.ann)

@@ -69,6 +69,19 @@ INSERT INTO turnkeep.tables (id, org_id, workspace_id, name, name_key, descripti
 SELECT format('table_%s', n), {org}, {workspace}, 'Table ' || n, 'table ' || n, '', '[]', n * 1000, n * 1000
   FROM generate_series(1, {size}, 10) n
 """,
+    """
+INSERT INTO turnkeep.webhooks (id, org_id, workspace_id, url, events, is_enabled, secret, created_at, updated_at)
+SELECT format('webhook_%s', n), {org}, {workspace}, 'https://example.com', '[]', true, '', 1, 1
+  FROM generate_series(1, 10) n
+""",
+    """
+INSERT INTO turnkeep.webhook_deliveries (webhook_id, id, org_id, user_id, conversation_id, type, data, status,
+                                         created_at, not_before, give_up_at)
+SELECT format('webhook_%s', n % 10 + 1), format('evt_%s', n), {org}, format('user_%s', n % {users}),
+       format('conv_%s', n), 'turn.succeeded', '{{}}', CASE WHEN n <= 5 THEN 'pending' ELSE 'delivered' END,
+       {later} - n, CASE WHEN n <= 5 THEN n END, 1
+  FROM generate_series(1, {size}) n
+""",
 )
 LATER = 2**62
 """After everything that was made."""
@@ -116,6 +129,9 @@ class Crowd(Struct, frozen=True):
             ),
             Case("take_erasures", (1_000, 10), rows=0),
             Case("take_entries", (100, 1_000), rows=0),
+            Case("take_deliveries", ("", none, none, 8, 64, 1_000), rows=5, blocks=250),
+            Case("take_deliveries", ("webhook_4", ["webhook_5"], none, 8, 64, 1_000), rows=1, blocks=150),
+            Case("purge_old_deliveries", (0, 100), rows=0),
             Case("purgeable", (LATER, 100), rows=0),
             Case("purgeable_files", (none, LATER, 100), rows=3),
             Case("purgeable_files", (["conv_41", "conv_61"], 0, 100), rows=2),
@@ -206,6 +222,7 @@ def _literal(value: object) -> str:
 
 
 LARGE = {"conversations", "turns", "messages", "turn_events", "search_entries", "files", "file_texts", "tables"}
+LARGE |= {"webhook_deliveries"}
 
 
 @pytest.fixture(params=[pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.nightly)])
@@ -218,6 +235,7 @@ async def crowd(request: pytest.FixtureRequest, uri: str, tenant: Tenant) -> Asy
         "users": USERS,
         "waiting": WAITING,
         "size": size,
+        "later": LATER,
     }
     for insert in INSERTS:
         await connection.execute(insert.format(**names))

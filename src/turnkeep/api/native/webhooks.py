@@ -12,6 +12,7 @@ from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.query_parameters import ListQuery, PageQuery, page_of
 from turnkeep.ids import OrgId, OutboxId, WebhookId, WorkspaceId
 from turnkeep.model.outbox import SECRET_BYTES, Webhook, webhook_secret
+from turnkeep.tools.vault import SecretUnreadable, Vault
 from turnkeep_client import wire
 
 endpoints = Endpoints("webhooks")
@@ -66,7 +67,7 @@ async def read_webhook(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 async def change_webhook(call: ApiCall[wire.WebhookPatch, Nothing]) -> ASGIApp:
     """Change address, events, or whether the webhook is enabled. The secret stays. What is pending waits while the
     webhook is disabled; what happens meanwhile is not sent later."""
-    body = call.body
+    body, vault = call.body, call.runtime.vault
     if body.url is not None:
         await call.runtime.store.webhook(*_workspace(call), _id(call))  # a foreign id is 404, whatever the address
         await call.runtime.webhooks.check(body.url)
@@ -77,6 +78,7 @@ async def change_webhook(call: ApiCall[wire.WebhookPatch, Nothing]) -> ASGIApp:
             url=before.url if body.url is None else body.url,
             events=before.events if body.events is None else _ordered(body.events),
             is_enabled=before.is_enabled if body.is_enabled is None else body.is_enabled,
+            secret=_renewed(vault, before),
         )
 
     return json_response(
@@ -131,6 +133,14 @@ def _workspace(call: ApiCall[Any, Any]) -> tuple[OrgId, WorkspaceId]:
 
 def _id(call: ApiCall[Any, Any]) -> WebhookId:
     return WebhookId(call.id("webhook_id", "webhook"))
+
+
+def _renewed(vault: Vault, webhook: Webhook) -> str:
+    """Its secret, sealed with the first key."""
+    try:
+        return vault.renew(webhook.org_id, webhook.secret)
+    except SecretUnreadable:
+        return webhook.secret  # its key may come back
 
 
 def _ordered(events: tuple[str, ...]) -> tuple[str, ...]:

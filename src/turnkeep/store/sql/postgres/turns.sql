@@ -110,7 +110,7 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
                                        OFFSET 0))),
        EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
        coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0),
-       EXISTS (SELECT 1 FROM turnkeep.webhook_deliveries d WHERE d.not_before <= n.now)
+       coalesce((SELECT min(d.not_before) FROM turnkeep.webhook_deliveries d WHERE d.not_before IS NOT NULL) <= n.now, false)
   FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
 
 -- name: hold_sweep

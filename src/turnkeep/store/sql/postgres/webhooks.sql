@@ -106,8 +106,8 @@ RETURNING w.id
 -- name: purge_old_deliveries
 -- slow
 DELETE FROM turnkeep.webhook_deliveries d
- WHERE (d.webhook_id, d.id) IN (SELECT x.webhook_id, x.id FROM turnkeep.webhook_deliveries x
-                                 WHERE x.created_at < turnkeep.now_ms() - $1::bigint ORDER BY x.created_at LIMIT $2)
+ WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM turnkeep.webhook_deliveries x
+                            WHERE x.created_at < (SELECT turnkeep.now_ms()) - $1::bigint ORDER BY x.created_at LIMIT $2))
 RETURNING d.id
 
 -- name: late_deliveries

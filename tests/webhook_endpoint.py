@@ -24,7 +24,7 @@ class Received(Struct, frozen=True, kw_only=True):
         return str(msgspec.json.decode(self.body)["type"])
 
 
-class WebhookReceiver:
+class WebhookEndpoint:
     """What came, and where it is. `answer` is called for each request; without it, all are taken."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class WebhookReceiver:
 
     @classmethod
     @asynccontextmanager
-    async def start(cls) -> AsyncIterator["WebhookReceiver"]:
+    async def start(cls) -> AsyncIterator["WebhookEndpoint"]:
         receiver = cls()
         runner = web.ServerRunner(web.Server(receiver._handle), shutdown_timeout=0.1)
         await runner.setup()
