@@ -61,7 +61,7 @@ RETURNING {d.delivery_columns}
 -- name: take_deliveries
 -- Lease deliveries that are due: of each webhook at most `each` ($4 for those in $3, 1 for others), none of those in $2. The
 -- walk goes from webhook to webhook through the index, beginning after $1, so that a long queue of one holds up no other. The
--- due ones of a disabled webhook are parked.
+-- due ones of a disabled webhook are parked. They are updated by their places, since the planner does not know how few they are.
 WITH RECURSIVE waiting AS (
     (SELECT d.webhook_id FROM turnkeep.webhook_deliveries d
       WHERE d.not_before IS NOT NULL AND d.webhook_id > $1 ORDER BY d.webhook_id LIMIT 1)
@@ -70,9 +70,9 @@ WITH RECURSIVE waiting AS (
              WHERE d.not_before IS NOT NULL AND d.webhook_id > x.webhook_id ORDER BY d.webhook_id LIMIT 1)
       FROM waiting x WHERE x.webhook_id IS NOT NULL
 ), due AS MATERIALIZED (
-    SELECT d.webhook_id, d.id FROM waiting x
+    SELECT d.place FROM waiting x
      CROSS JOIN LATERAL (
-        SELECT d.webhook_id, d.id FROM turnkeep.webhook_deliveries d
+        SELECT d.ctid AS place FROM turnkeep.webhook_deliveries d
          WHERE d.webhook_id = x.webhook_id AND d.not_before <= (SELECT turnkeep.now_ms())
          ORDER BY d.not_before LIMIT CASE WHEN x.webhook_id = ANY ($3::text[]) THEN $4::integer ELSE 1 END
            FOR UPDATE SKIP LOCKED) d
@@ -82,8 +82,8 @@ WITH RECURSIVE waiting AS (
 UPDATE turnkeep.webhook_deliveries d
    SET not_before = CASE WHEN w.is_enabled THEN turnkeep.now_ms() + $6::bigint END,
        attempts = d.attempts + w.is_enabled::integer
-  FROM due x JOIN turnkeep.webhooks w ON w.id = x.webhook_id
- WHERE d.webhook_id = x.webhook_id AND d.id = x.id
+  FROM turnkeep.webhooks w
+ WHERE w.id = d.webhook_id AND d.ctid = ANY (ARRAY(SELECT x.place FROM due x))
 RETURNING {d.delivery_columns}, {w.webhook_columns}
 
 -- name: end_attempt
