@@ -146,6 +146,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             meaning="How long deleted conversations and files can be restored. Then they are erased.",
         ),
     ] = 30.0
+    idle_conversation_days: Annotated[
+        float,
+        Setting(
+            **seconds(0, 36_500, "days"),
+            meaning="Conversations that have not changed for this long are deleted, as if their users had deleted "
+            "them; 0 keeps them for ever.",
+        ),
+    ] = 0.0
 
     queue_limit: int = 20
     """Maximum number of turns that wait in one conversation."""

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.ids import ConversationId, WorkspaceId, check_id, new_conversation_id
+from turnkeep.ids import ConversationId, WorkspaceId, check_id, first_conversation_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
@@ -214,6 +214,11 @@ class PostgresConversations:
             return structs.replace(conversation, deleted_at=None)
 
         return await self._database.transact(work)
+
+    async def delete_idle(self, *, unchanged_since: int, limit: int = 100) -> int:
+        return len(
+            await self._database.write("delete_idle", unchanged_since, first_conversation_id(unchanged_since), limit)
+        )
 
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
         purged = [id_ for (id_,) in await self._database.read("purgeable", deleted_before, limit)]

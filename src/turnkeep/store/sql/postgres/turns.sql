@@ -240,6 +240,52 @@ WITH compacted AS (
 INSERT INTO turnkeep.compaction (n, up_to) VALUES (1, $1)
 ON CONFLICT (n) DO UPDATE SET up_to = excluded.up_to
 
+-- name: partitions
+-- The partitions of tables that this user owns, each with its range of turn ids: from the first, before the second.
+SELECT t.relname::text, p.relname::text, substring(b.range FROM 'FROM \(''(.+?)''\)'), substring(b.range FROM 'TO \(''(.+?)''\)')
+  FROM pg_class t JOIN pg_inherits i ON i.inhparent = t.oid JOIN pg_class p ON p.oid = i.inhrelid
+ CROSS JOIN LATERAL (SELECT pg_get_expr(p.relpartbound, p.oid) AS range) b
+ WHERE t.relnamespace = 'turnkeep'::regnamespace AND t.relkind = 'p' AND pg_has_role(t.relowner, 'USAGE')
+ ORDER BY 1, 2
+
+-- name: make_partition
+-- slow
+SELECT turnkeep.make_partition($1, $2, $3, $4)
+
+-- name: drop_partition
+-- slow
+SELECT turnkeep.drop_partition($1, $2)
+
+-- name: pack_events
+-- slow
+-- Put the events of some settled turns, from $1 on and before $2, into one row each; return how many turns that were. A turn
+-- that is locked was packed by another worker, if its last event is 0 then.
+WITH old AS MATERIALIZED (
+    SELECT DISTINCT e.turn_id FROM turnkeep.turn_events e
+     WHERE e.turn_id >= $1 AND e.turn_id < $2
+       AND EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.id = e.turn_id AND t.settled_at IS NOT NULL AND t.last_seq > 0
+                   OFFSET 0)
+     ORDER BY e.turn_id LIMIT $3
+), packed AS (
+    UPDATE turnkeep.turns t SET last_seq = 0
+      FROM old o WHERE t.id = o.turn_id AND t.settled_at IS NOT NULL AND t.last_seq > 0
+    RETURNING t.id, t.org_id
+), kept AS (
+    INSERT INTO turnkeep.old_events (turn_id, org_id, events)
+    SELECT p.id, p.org_id, concat('[', string_agg(e.payload, ',' ORDER BY e.seq), ']')
+      FROM packed p JOIN turnkeep.turn_events e ON e.turn_id = p.id GROUP BY p.id, p.org_id
+), gone AS (
+    DELETE FROM turnkeep.turn_events e USING packed p WHERE e.turn_id = p.id
+)
+SELECT count(*) FROM packed
+
+-- name: old_events
+-- The events of a packed turn, and the content of the last one: the display of the turn's final row.
+SELECT o.events, (SELECT m.display FROM turnkeep.messages m
+                   WHERE m.turn_id = o.turn_id AND NOT m.internal AND m.display IS NOT NULL
+                   ORDER BY m.turn_sequence DESC LIMIT 1)
+  FROM turnkeep.old_events o WHERE o.turn_id = $1
+
 -- name: turn_rows
 SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = $1 ORDER BY m.turn_sequence
 
