@@ -194,7 +194,8 @@ class TestThePartitions:
     ) -> None:
         made, dropped, left = list[int](), list[int](), [True, True, False]
 
-        async def making(*, now: int) -> None:
+        async def making(*, now: int, months: int) -> None:
+            assert months == 12
             made.append(now)
 
         async def dropping(*, ended_before: int) -> bool:

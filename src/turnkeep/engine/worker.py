@@ -58,8 +58,8 @@ SILENT_IMPORT_MS = 600_000
 COMPACT_AFTER_MS = 3_600_000
 """Most streams of a turn are read within an hour. Later its events are made from its rows."""
 EVENTS_KEPT_MS = 30 * DAY_MS
-"""How long after the end of a month its events go. By then no server of an earlier release, which does not know where
-to find those that are kept, works on the database."""
+"""How long after the end of a month its events go. By then no server of an earlier release, which does not know of
+packed turns, works on the database."""
 COMPACT_PAUSE_SECONDS = 0.05
 """Between two steps, so that a server that was upgraded goes through old turns beside its other work."""
 KNOWLEDGE_STEPS = 200
@@ -619,7 +619,7 @@ class Sweeper:
         while await self._store.add_up_usage():
             pass
         await self._purge_knowledge()
-        await self._store.make_partitions(now=self._clock())
+        await self._store.make_partitions(now=self._clock(), months=self._settings.months_of_messages)
         await self._delete_idle()
         deleted_before = int(self._clock() - self._settings.retention_days * DAY_MS)
         while True:

@@ -335,7 +335,7 @@ class TestDeletingIdleOnes:
     ) -> None:
         idle = [await finish(store, tenant.ann) for _ in range(3)]
         file = await a_file(store, tenant.ann, conversation_id=idle[0].conversation_id)
-        run = await finish(store, tenant.bob, kind="run")
+        run = await a_conversation(store, tenant.bob, kind="run")
         used = await finish(store, tenant.ann)
         await database.move_clock_to(self.LATER)
         await finish(store, tenant.ann, conversation_id=used.conversation_id)
@@ -343,7 +343,7 @@ class TestDeletingIdleOnes:
         assert counts == [2, 2, 0, 0]
         assert await listed(store, tenant.ann) == [used.conversation_id]
         with pytest.raises(NotFound):
-            await store.turn(tenant.bob, run.id)
+            await store.conversation(tenant.bob, run.id)
         with pytest.raises(NotFound):
             await store.file(tenant.ann, file.id)
 

@@ -60,26 +60,39 @@ async def place_of(admin: Any, table: str, turn_id: TurnId) -> set[str]:
     return {row[0].removeprefix(f"turnkeep.{table}_") for row in rows}
 
 
+def missing(known: list[Partition], months: int, now: int, until: int) -> list[str]:
+    return [each.name.removeprefix("messages_") for each in missing_partitions("messages", known, months, now, until)]
+
+
 class TestWhatIsMissing:
-    def test_is_this_period_and_the_next_two(self) -> None:
-        made = [each.name for each in missing_partitions("turn_events", [], moment(11))]
-        assert made == [f"turn_events_{YEAR}_11", f"turn_events_{YEAR}_12", f"turn_events_{YEAR + 1}_01"]
-        made = [each.name for each in missing_partitions("messages", [], moment(11))]
-        assert made == [f"messages_{YEAR}_10", f"messages_{YEAR + 1}_01", f"messages_{YEAR + 1}_04"]
+    def test_are_the_periods_until_then(self) -> None:
+        assert missing([], 1, moment(11), moment(1, 1, YEAR + 1)) == [f"{YEAR}_11", f"{YEAR}_12", f"{YEAR + 1}_01"]
+        assert missing([], 3, moment(11), moment(1, 1, YEAR + 1)) == [f"{YEAR}_10", f"{YEAR + 1}_01"]
+        assert missing([], 12, moment(11), moment(1, 1, YEAR + 1)) == [f"{YEAR}_01", f"{YEAR + 1}_01"]
+        assert missing([], 12, moment(11), moment(11)) == [f"{YEAR}_01"]
 
     def test_is_the_rest_of_a_period_that_has_begun(self) -> None:
         first = Partition("messages", "messages_first", None, first_turn_id(moment(11, 1)))
-        rest, *later = missing_partitions("messages", [first], moment(10))
-        assert (rest.first, rest.end) == (first.end, first_turn_id(moment(1, 1, YEAR + 1)))
-        assert [*missing_partitions("messages", [first, rest, *later], moment(12))] == []
+        [rest] = missing_partitions("messages", [first], 12, moment(10), moment(12))
+        assert (rest.name, rest.first, rest.end) == (
+            f"messages_{YEAR}_11",
+            first.end,
+            first_turn_id(moment(1, 1, YEAR + 1)),
+        )
+        assert missing([first, rest], 1, moment(10), moment(12)) == []
+
+    def test_is_the_rest_also_where_periods_were_shorter(self) -> None:
+        months = [*missing_partitions("messages", [], 1, moment(1), moment(3))]
+        assert missing(months, 12, moment(2), moment(5)) == [f"{YEAR}_04"]
 
     def test_is_nothing_that_another_partition_has(self) -> None:
-        first = Partition("turn_events", "turn_events_first", None, first_turn_id(moment(12, 1, YEAR + 1)))
-        assert [*missing_partitions("turn_events", [first], moment(6))] == []
+        first = Partition("messages", "messages_first", None, first_turn_id(moment(12, 1, YEAR + 1)))
+        other = Partition("messages", "messages_other", None, None)
+        assert missing([first, other], 1, moment(6), moment(12)) == []
 
     def test_does_not_depend_on_one_that_a_wrong_clock_made(self) -> None:
-        wrong, *_ = missing_partitions("messages", [], moment(5, 1, YEAR + 70))
-        assert len([*missing_partitions("messages", [wrong], moment(5))]) == 3
+        wrong = [*missing_partitions("messages", [], 3, moment(5, 1, YEAR + 70), moment(5, 1, YEAR + 70))]
+        assert len(missing(wrong, 3, moment(5), moment(5))) == 1
 
 
 class TestMaking:
@@ -95,17 +108,17 @@ class TestMaking:
             assert end > first_turn_id(now + 59 * 86_400_000)
 
     async def test_twice_makes_nothing_more(self, store: PostgresStore, admin: Any) -> None:
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         before = await names(admin, "messages"), await names(admin, "turn_events")
-        assert before[0] >= {f"{YEAR}_04", f"{YEAR}_07", f"{YEAR}_10"}
+        assert before[0] >= {f"{YEAR}_04", f"{YEAR}_07"}
         assert before[1] >= {f"{YEAR}_05", f"{YEAR}_06", f"{YEAR}_07"}
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         assert (await names(admin, "messages"), await names(admin, "turn_events")) == before
 
     async def test_a_turn_is_stored_in_the_partition_of_its_month(
         self, store: PostgresStore, tenant: Tenant, admin: Any
     ) -> None:
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         turn = await finish_with_tool(store, tenant.ann, turn_id=a_turn_id(6))
         assert await place_of(admin, "messages", turn.id) == {f"{YEAR}_04"}
         assert await place_of(admin, "turn_events", turn.id) == {f"{YEAR}_06"}
@@ -115,7 +128,7 @@ class TestMaking:
     ) -> None:
         held = await begin(store, tenant.ann, turn_id=a_turn_id(5))
         assert await place_of(admin, "messages", held.turn_id) == {"other"}
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         await store.settle(held, after=1, settlement=answered(held))
         assert await place_of(admin, "messages", held.turn_id) == {f"{YEAR}_04"}
         assert await place_of(admin, "turn_events", held.turn_id) == {f"{YEAR}_05"}
@@ -126,16 +139,16 @@ class TestMaking:
         """A dump holds a lock on every table until it has ended. Turns go on meanwhile."""
         async with admin.transaction():
             await admin.execute("LOCK TABLE turnkeep.messages, turnkeep.turn_events IN ACCESS SHARE MODE")
-            await store.make_partitions(now=moment(5))
+            await store.make_partitions(now=moment(5), months=3)
             assert f"{YEAR}_04" not in await names(admin, "messages")
             await finish(store, tenant.ann, turn_id=a_turn_id(5))
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         assert f"{YEAR}_04" in await names(admin, "messages")
 
     async def test_no_worker_makes_one_while_a_database_is_migrated(self, store: PostgresStore, admin: Any) -> None:
         async with admin.transaction():
             await admin.execute(f"SELECT pg_advisory_xact_lock({0x7475726E6B656570})")
-            await store.make_partitions(now=moment(5))
+            await store.make_partitions(now=moment(5), months=3)
             assert f"{YEAR}_04" not in await names(admin, "messages")
 
 
@@ -143,7 +156,7 @@ class TestTheSizes:
     async def test_of_partitions_are_those_of_their_table(
         self, store: PostgresStore, tenant: Tenant, admin: Any
     ) -> None:
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         await finish(store, tenant.ann, turn_id=a_turn_id(5))
         await finish(store, tenant.ann)
         sizes = {name: size for name, size, _, _ in await admin.fetch(statements()["table_sizes"])}
@@ -157,7 +170,7 @@ class TestTheBoundary:
     async def test_holds_for_partitions_that_were_made_later(
         self, store: PostgresStore, tenant: Tenant, uri: str, admin: Any
     ) -> None:
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         await finish_with_tool(store, tenant.ann, turn_id=a_turn_id(5))
         assert await problems(uri) == []
         for table in ("messages", "turn_events"):
@@ -178,7 +191,7 @@ class TestDroppingEvents:
     async def test_of_old_months_leaves_what_readers_get(
         self, store: PostgresStore, tenant: Tenant, admin: Any
     ) -> None:
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         turns = [
             await finish(store, tenant.ann, turn_id=a_turn_id(5)),
             await finish_with_tool(store, tenant.ann, turn_id=a_turn_id(5, 16)),
@@ -205,7 +218,7 @@ class TestDroppingEvents:
         ]
 
     async def test_waits_for_a_turn_that_has_not_ended(self, store: PostgresStore, tenant: Tenant, admin: Any) -> None:
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         held = await begin(store, tenant.ann, turn_id=a_turn_id(5))
         await drop_all(store, ended_before=moment(12))
         assert await place_of(admin, "turn_events", held.turn_id) == {f"{YEAR}_05"}
@@ -219,7 +232,7 @@ class TestDroppingEvents:
         self, store: PostgresStore, tenant: Tenant, admin: Any
     ) -> None:
         turn = await finish_with_tool(store, tenant.ann, turn_id=a_turn_id(5))
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         await drop_all(store, ended_before=moment(12))
         assert await admin.fetchval("SELECT count(*) FROM turnkeep.old_events") == 1
         await store.delete_conversation(tenant.ann, turn.conversation_id)
@@ -229,7 +242,7 @@ class TestDroppingEvents:
     async def test_goes_on_when_a_late_event_finds_no_partition(
         self, store: PostgresStore, tenant: Tenant, admin: Any
     ) -> None:
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         await drop_all(store, ended_before=moment(12))
         assert f"{YEAR}_05" not in await names(admin, "turn_events")
         turn = await finish_with_tool(store, tenant.ann, turn_id=a_turn_id(5))
@@ -241,7 +254,7 @@ class TestDroppingMessages:
     async def test_happens_when_no_conversation_has_rows_there(
         self, store: PostgresStore, tenant: Tenant, admin: Any
     ) -> None:
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         kept = await finish(store, tenant.ann, turn_id=a_turn_id(5))
         gone = await finish(store, tenant.ann, turn_id=a_turn_id(8))
         await store.append(tenant.ann, kept.conversation_id, elsewhere(kept.conversation_id, turn_id=a_turn_id(5, 20)))
@@ -254,7 +267,7 @@ class TestDroppingMessages:
         assert len(await transcript_of(store, tenant.ann, kept.conversation_id)) == 4
 
     async def test_waits_for_no_dump(self, store: PostgresStore, tenant: Tenant, admin: Any) -> None:
-        await store.make_partitions(now=moment(5))
+        await store.make_partitions(now=moment(5), months=3)
         async with admin.transaction():
             await admin.execute("LOCK TABLE turnkeep.messages IN ACCESS SHARE MODE")
             await drop_all(store, ended_before=moment(12))
@@ -262,4 +275,3 @@ class TestDroppingMessages:
         assert f"{YEAR}_04" in await names(admin, "messages")
         await drop_all(store, ended_before=moment(12))
         assert f"{YEAR}_04" not in await names(admin, "messages")
-

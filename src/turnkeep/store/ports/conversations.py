@@ -44,7 +44,7 @@ class ConversationStore(Protocol):
 
     async def delete_idle(self, *, unchanged_since: int, limit: int = 100) -> int:
         """Delete conversations that have not changed since that moment and in which no turn runs or waits, as
-        `delete_conversation` does; return how many. Takes some at a time. A conversation that was imported later stays."""
+        `delete_conversation` does; return how many. Takes some at a time. What was imported later stays."""
 
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
         """Erase what was soft-deleted before that moment and in which no turn runs any more."""

@@ -166,9 +166,9 @@ class TurnStore(Protocol):
         answer without steps. Readers get the same as before. Takes some turns, the oldest first; False if there are no
         more."""
 
-    async def make_partitions(self, *, now: int) -> None:
-        """Prepare the database for turns of this month and the next ones, if it divides its tables by time. A turn that
-        comes before that is stored all the same."""
+    async def make_partitions(self, *, now: int, months: int = 1) -> None:
+        """Prepare the database for turns of this month and the next two, if it divides its tables by time, with so many
+        months of messages in one part. A turn that comes before that is stored all the same."""
 
     async def drop_partitions(self, *, ended_before: int, limit: int = 200) -> bool:
         """Drop what such a database has of months that ended before that moment: the events of settled turns, which it

@@ -300,10 +300,7 @@ class PostgresTurns:
         if turn.last_seq or not turn.is_settled:
             return []
         packed = await self._database.read("old_events", turn_id)
-        if packed:
-            told = to_packed(*packed[0])
-        else:
-            told = events_from_rows(turn, await self.turn_rows(turn_id))
+        told = to_packed(*packed[0]) if packed else events_from_rows(turn, await self.turn_rows(turn_id))
         return [Recorded(seq=n, event=event) for n, event in enumerate(told, start=1) if n > after][:limit]
 
     async def compact(self, *, settled_before: int, limit: int = 200) -> bool:
@@ -330,16 +327,17 @@ class PostgresTurns:
         )
         return len(turns) == limit
 
-    async def make_partitions(self, *, now: int) -> None:
-        await self._database.run(lambda statements, _: make_partitions(statements.fetch, now))
+    async def make_partitions(self, *, now: int, months: int = 1) -> None:
+        await self._database.run(lambda statements, _: make_partitions(statements.fetch, now, months=months))
 
     async def drop_partitions(self, *, ended_before: int, limit: int = 200) -> bool:
         last = first_turn_id(ended_before)
         old = [each for each in await partitions_of(self._database.read) if each.end is not None and each.end <= last]
         for each in old:
             if each.table == "turn_events":
-                [(packed,)] = await self._database.write("pack_events", each.first or "", each.end, limit)
-                if packed:
+                found = await self._database.read("turns_to_pack", each.first or "", each.end, limit)
+                if found:
+                    await self._database.write("pack_events", [turn_id for (turn_id,) in found])
                     return True
         for each in old:
             await self._database.write("drop_partition", each.table, each.name)

@@ -202,7 +202,7 @@ class TurnVerbs(StoreThreads):
     async def compact(self, *, settled_before: int, limit: int = 200) -> bool:
         return await self._write(_compact, settled_before, limit)
 
-    async def make_partitions(self, *, now: int) -> None:
+    async def make_partitions(self, *, now: int, months: int = 1) -> None:
         return
 
     async def drop_partitions(self, *, ended_before: int, limit: int = 200) -> bool:

@@ -307,13 +307,13 @@ async def _place_functions(connection: Connection) -> bool:
 
 
 async def _make_partitions(connection: Connection) -> None:
-    """Make the partitions of the present and the coming months. The sweeper does the same, but a turn may come before."""
+    """Make the partitions of the present, if no server ran for long. The sweeper makes those of the future."""
 
     async def fetch(name: str, *values: Any) -> list[Any]:
         async with connection.transaction():
             return await connection.fetch(statements()[name], *values)
 
-    await make_partitions(fetch, system_clock())
+    await make_partitions(fetch, system_clock(), ahead_ms=0)
 
 
 async def _record_functions(connection: Connection, schema: str, migration: int, boundary: str) -> None:
