@@ -141,8 +141,8 @@ WITH idle AS MATERIALIZED (
        AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.settled_at IS NULL OFFSET 0)
      ORDER BY c.id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 ), files AS (
-    UPDATE turnkeep.files f SET deleted_at = turnkeep.now_ms(), deleted_with = i.id
-      FROM idle i WHERE f.conversation_id = i.id AND f.deleted_at IS NULL
+    UPDATE turnkeep.files f SET deleted_at = turnkeep.now_ms(), deleted_with = f.conversation_id
+     WHERE f.conversation_id = ANY (ARRAY(SELECT i.id FROM idle i)) AND f.deleted_at IS NULL
 )
 UPDATE turnkeep.conversations c SET deleted_at = turnkeep.now_ms() FROM idle i WHERE c.id = i.id RETURNING c.id
 
@@ -173,25 +173,26 @@ SELECT c.id FROM turnkeep.conversations c
 -- slow
 DELETE FROM turnkeep.search_entries s WHERE s.conversation_id = ANY ($1::text[])
 
+-- name: turns_to_purge
+-- slow
+-- Their ids choose the partitions of events and messages.
+SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[])
+
 -- name: purge_events
 -- slow
-DELETE FROM turnkeep.turn_events e
- WHERE e.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
+DELETE FROM turnkeep.turn_events e WHERE e.turn_id = ANY ($1::text[])
 
 -- name: purge_logs
 -- slow
-DELETE FROM turnkeep.turn_logs l
- WHERE l.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
+DELETE FROM turnkeep.turn_logs l WHERE l.turn_id = ANY ($1::text[])
 
 -- name: purge_messages
 -- slow
-DELETE FROM turnkeep.messages m
- WHERE m.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
+DELETE FROM turnkeep.messages m WHERE m.turn_id = ANY ($1::text[])
 
 -- name: purge_tokens
 -- slow
-DELETE FROM turnkeep.one_time_tokens o
- WHERE o.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
+DELETE FROM turnkeep.one_time_tokens o WHERE o.turn_id = ANY ($1::text[])
 
 -- name: purge_outbox
 -- slow
