@@ -123,6 +123,17 @@ class TestMaking:
         assert await place_of(admin, "messages", turn.id) == {f"{YEAR}_04"}
         assert await place_of(admin, "turn_events", turn.id) == {f"{YEAR}_06"}
 
+    async def test_a_turn_ends_once_in_every_partition(self, store: PostgresStore, tenant: Tenant, admin: Any) -> None:
+        await store.make_partitions(now=moment(5))
+        again = (
+            "INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload) "
+            "SELECT turn_id, 9, org_id, 'error', '{}' FROM turnkeep.turn_events WHERE turn_id = $1 AND seq = 1"
+        )
+        for turn_id in (new_turn_id(), a_turn_id(5), a_turn_id(12)):
+            await finish(store, tenant.ann, turn_id=turn_id)
+            with pytest.raises(asyncpg.UniqueViolationError):
+                await admin.execute(again, turn_id)
+
     async def test_a_turn_without_a_partition_is_stored_and_moves_when_there_is_one(
         self, store: PostgresStore, tenant: Tenant, admin: Any
     ) -> None:
