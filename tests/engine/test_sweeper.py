@@ -140,10 +140,12 @@ class TestADeletedConversation:
 
 
 class TestAnIdleConversation:
-    async def test_is_deleted_and_erased_after_the_days_of_the_settings(self, cluster: Cluster) -> None:
+    async def test_is_deleted_and_erased_after_the_days_of_the_settings(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         engine = await cluster.enter([["Hi."]], start=False)
         turn = await cluster.answer(engine)
-        await asyncio.sleep(0.2)
+        monkeypatch.setattr("turnkeep.engine.worker.PURGE_SECONDS", 0.2)
         settings = structs.replace(QUICK, retention_days=0.0, idle_conversation_days=0.1 / 86_400)
         await cluster.enter([], settings=settings)
 
@@ -152,24 +154,20 @@ class TestAnIdleConversation:
 
         await cluster.until(is_erased)
 
-    async def test_is_kept_for_ever_unless_an_operator_says_otherwise(self, cluster: Cluster) -> None:
-        engine = await cluster.enter([["Hi."]], start=False)
-        turn = await cluster.answer(engine)
-        deleted = await cluster.store.create_conversation(cluster.ann, NewConversation())
-        await cluster.store.delete_conversation(cluster.ann, deleted.id)
-        await asyncio.sleep(0.01)  # so that it was deleted before now
+    async def test_is_kept_for_ever_unless_an_operator_says_otherwise(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine = await cluster.enter([["Hi."], ["Hi."]], start=False)
+        idle, deleted = await cluster.answer(engine), await cluster.answer(engine)
+        await cluster.store.delete_conversation(cluster.ann, deleted.conversation_id)
+        monkeypatch.setattr("turnkeep.engine.worker.PURGE_SECONDS", 0.2)
         await cluster.enter([], settings=structs.replace(QUICK, retention_days=0.0))
 
         async def has_swept() -> bool:
-            try:
-                await cluster.store.restore_conversation(cluster.ann, deleted.id)
-            except NotFound:
-                return True
-            await cluster.store.delete_conversation(cluster.ann, deleted.id)
-            return False
+            return not await cluster.rows(deleted.id)
 
         await cluster.until(has_swept)
-        assert await cluster.rows(turn.id)
+        assert await cluster.rows(idle.id)
 
 
 class TestTheKeysOfRows:
