@@ -48,6 +48,8 @@ __all__ = [
     "WebhookId",
     "WorkspaceId",
     "check_id",
+    "first_conversation_id",
+    "first_turn_id",
     "new_agent_id",
     "new_call_id",
     "new_conversation_id",
@@ -170,6 +172,16 @@ def check_id(value: object, prefix: str) -> str:
         return value
     shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "…"
     raise InvalidRequest(f"{shown} is not an id of this kind: expected {prefix}_ and 32 hex digits.")
+
+
+def first_turn_id(moment: int) -> str:
+    """The beginning of the ids that are made at this moment, which is before all of them and after earlier ones."""
+    return f"turn_{moment:012x}"
+
+
+def first_conversation_id(moment: int) -> str:
+    """The same of conversations."""
+    return f"conv_{moment:012x}"
 
 
 _lock = threading.Lock()

@@ -60,6 +60,9 @@ DAY_MS = 86_400_000
 SILENT_IMPORT_MS = 600_000
 COMPACT_AFTER_MS = 3_600_000
 """Most streams of a turn are read within an hour. Later its events are made from its rows."""
+EVENTS_KEPT_MS = 30 * DAY_MS
+"""How long after the end of a month its events go. By then no server of an earlier release, which does not know of
+packed turns, works on the database."""
 COMPACT_PAUSE_SECONDS = 0.05
 """Between two steps, so that a server that was upgraded goes through old turns beside its other work."""
 KNOWLEDGE_STEPS = 200
@@ -635,6 +638,8 @@ class Sweeper:
         while await self._store.purge_deliveries():
             pass
         await self._purge_knowledge()
+        await self._store.make_partitions(now=self._clock(), months=self._settings.months_of_messages)
+        await self._delete_idle()
         deleted_before = int(self._clock() - self._settings.retention_days * DAY_MS)
         while True:
             purged = await self._store.purge(deleted_before=deleted_before)
@@ -646,6 +651,22 @@ class Sweeper:
         if self._file_cleanup is not None:
             await self._file_cleanup.tidy()
         await self._compact()
+        await self._drop_old()
+
+    async def _delete_idle(self) -> None:
+        """Delete conversations that are older than the operator wants to keep them."""
+        days = self._settings.idle_conversation_days
+        if days:
+            while await self._store.delete_idle(unchanged_since=int(self._clock() - days * DAY_MS)):
+                pass
+
+    async def _drop_old(self) -> None:
+        """Drop what the database has of months that ended long ago."""
+        ended_before = int(self._clock() - EVENTS_KEPT_MS)
+        while await self._lease.is_held():
+            if not await self._store.drop_partitions(ended_before=ended_before):
+                return
+            await asyncio.sleep(COMPACT_PAUSE_SECONDS)
 
     async def _compact(self) -> None:
         """Compact all turns that settled some time ago."""

@@ -124,6 +124,7 @@ _snapshot = msgspec.json.Decoder(Snapshot).decode
 _error = msgspec.json.Decoder(TurnError).decode
 _report = msgspec.json.Decoder(TurnReport).decode
 _event = msgspec.json.Decoder(TurnEvent).decode
+_payloads = msgspec.json.Decoder(tuple[msgspec.Raw, ...]).decode
 _spec = msgspec.json.Decoder(AgentSpec).decode
 _extras = msgspec.json.Decoder(
     tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None]
@@ -431,6 +432,11 @@ def to_recorded(seq: int, payload: str, display: str | None) -> Recorded:
     if display is not None and isinstance(event, Result | Failure) and event.content is not None:
         event = structs.replace(event, content=_parts(display))
     return Recorded(seq=seq, event=event)
+
+
+def to_packed(events: str, display: str | None) -> list[TurnEvent]:
+    """The events of a turn from one JSON array and the display of the turn's final row."""
+    return [to_recorded(0, bytes(payload).decode(), display).event for payload in _payloads(events)]
 
 
 class Compacted(msgspec.Struct, frozen=True):
