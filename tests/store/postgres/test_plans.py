@@ -255,7 +255,9 @@ def is_small(node: dict[str, Any]) -> bool:
 
 
 PARTITION = re.compile(r"(messages|turn_events)_(first|other|\d+_\d+)$")
-LARGE = re.compile(rf"(conversations|turns|search_entries|files|file_texts|tables|webhook_deliveries)$|{PARTITION.pattern}")
+LARGE = re.compile(
+    rf"(conversations|turns|search_entries|files|file_texts|tables|webhook_deliveries)$|{PARTITION.pattern}"
+)
 
 
 def pace(size: int) -> int:
