@@ -341,6 +341,8 @@ def _check_trace(trace: TurnTrace) -> None:
     _check_distinct((row.turn_sequence for row in trace.rows), "turn_sequence")
     if [recorded.seq for recorded in trace.events] != list(range(1, len(trace.events) + 1)):
         raise InvalidRequest("The events of a turn are numbered 1, 2, 3 … in order.")
+    if sum(isinstance(recorded.event, Result | Failure) for recorded in trace.events) > 1:
+        raise InvalidRequest("A turn of the export ends twice.")
 
 
 def _check_distinct(values: Iterable[object], what: str) -> None:

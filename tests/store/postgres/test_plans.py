@@ -105,8 +105,8 @@ class Crowd(Struct, frozen=True):
             Case("last_seqs", ([f"turn_{n}" for n in range(1, 11)],), rows=10),
             Case("pending_titles", (None, 500), rows=WAITING),
             Case("pending_titles", (self.tenant.workspace.id, 500), rows=WAITING),
-            Case("pending_conversations", (None, 500), rows=WAITING),
-            Case("pending_conversations", (self.tenant.workspace.id, 500), rows=WAITING),
+            Case("pending_conversations", (None, 500, 50), rows=WAITING),
+            Case("pending_conversations", (self.tenant.workspace.id, 500, 50), rows=WAITING),
             Case("rows_to_index", (waiting, [0] * WAITING, [1] * WAITING), rows=2 * WAITING),
             Case(
                 "index_turns",

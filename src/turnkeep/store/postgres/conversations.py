@@ -39,7 +39,7 @@ from turnkeep.store.commands import (
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import checked_and_renamed
-from turnkeep.store.fulltext import PendingConversation, PendingIndex, tsquery_text
+from turnkeep.store.fulltext import CHUNK_TURNS, SWEPT_WRITES, PendingConversation, index_in_chunks, tsquery_text
 from turnkeep.store.postgres.directory import check_user
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.io.pool import Rows
@@ -157,7 +157,7 @@ class PostgresConversations:
         return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
-        return await self._search.index_pending(None, limit=limit)
+        return await self._search.index_pending(None, limit=limit, writes=SWEPT_WRITES)
 
     async def change_conversation(
         self, principal: Principal, conversation_id: ConversationId, change: ConversationChange
@@ -342,17 +342,18 @@ class Search:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def index_pending(self, workspace_id: WorkspaceId | None, *, limit: int) -> int:
+    async def index_pending(self, workspace_id: WorkspaceId | None, *, limit: int, writes: int | None = None) -> int:
         """Make settled turns searchable; return how many conversations were brought up to date.
 
         The mark of a conversation moves only from where it was found, so several workers do not do the same twice.
         """
+
+        async def find() -> list[PendingConversation]:
+            found = await self._database.read("pending_conversations", workspace_id, limit, CHUNK_TURNS)
+            return [PendingConversation(*row) for row in found]
+
         await self._index_titles(workspace_id, limit)
-        found = await self._database.read("pending_conversations", workspace_id, limit)
-        pending = PendingIndex(PendingConversation(*row) for row in found)
-        while group := pending.next_group():
-            pending.mark(group, await self._index(group))
-        return pending.done
+        return await index_in_chunks(find, self._index, writes=writes)
 
     async def find(self, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int) -> list[Hit]:
         """Conversations of the principal that match, newest change first, with the place where they match."""

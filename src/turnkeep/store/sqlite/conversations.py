@@ -31,7 +31,7 @@ from turnkeep.store.commands import (
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import checked_and_renamed
-from turnkeep.store.fulltext import PendingConversation, PendingIndex, fts_text
+from turnkeep.store.fulltext import CHUNK_TURNS, SWEPT_WRITES, PendingConversation, fts_text, index_in_chunks
 from turnkeep.store.rows import (
     conversation_record,
     json_text,
@@ -171,17 +171,18 @@ class SqliteConversations(StoreThreads):
         return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
-        return await self._index(None, limit)
+        return await self._index(None, limit, SWEPT_WRITES)
 
-    async def _index(self, workspace_id: WorkspaceId | None, limit: int) -> int:
+    async def _index(self, workspace_id: WorkspaceId | None, limit: int, writes: int | None = None) -> int:
         """Tokens are made by a reader; the writer only stores them, a chunk at a time."""
-        pending = PendingIndex(await self._read(_pending, workspace_id, limit))
-        while group := pending.next_group():
-            chunks = await self._read(_chunks_of, group)
-            pending.mark(group, await self._write(_write_chunks, chunks))
+
+        async def write(group: Sequence[PendingConversation]) -> list[ConversationId]:
+            return await self._write(_write_chunks, await self._read(_chunks_of, group))
+
+        done = await index_in_chunks(lambda: self._read(_pending, workspace_id, limit), write, writes=writes)
         if titles := await self._read(_pending_titles, workspace_id, limit):
             await self._write(_add_titles, titles)
-        return pending.done
+        return done
 
     async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
         check_service(principal)
@@ -404,7 +405,7 @@ class Chunk(Struct, frozen=True):
 
 
 def _pending(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[PendingConversation]:
-    found = session.rows("pending_conversations", {"workspace": workspace_id, "limit": limit})
+    found = session.rows("pending_conversations", {"workspace": workspace_id, "limit": limit, "turns": CHUNK_TURNS})
     return [PendingConversation(*row) for row in found]
 
 

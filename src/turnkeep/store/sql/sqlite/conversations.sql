@@ -186,20 +186,29 @@ DELETE FROM files
 RETURNING storage_key;
 
 -- name: pending_conversations
--- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
--- they are indexed, the highest one below the first turn that has not ended, and the title if no search finds it yet.
-SELECT c.id, c.indexed_ordinal,
-       coalesce((SELECT min(t.ordinal) FROM turns t
-                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1,
+-- Conversations that have more turns than are indexed, the first of which has ended, so that indexing makes progress: the
+-- ordinal up to which they are indexed, the one before the turn that comes after the next :turns, the highest one below the
+-- first turn that has not ended, and the title if no search finds it yet. Ordinals may have gaps.
+SELECT p.id, p.indexed_ordinal, min(p.stop, coalesce(p.next_active, p.stop), coalesce(p.next_beside, p.stop)) - 1,
+       p.stop - 1,
        CASE WHEN NOT EXISTS (SELECT 1 FROM search_entries e
-                              WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)
-            THEN c.title END
-  FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
- WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
-   AND EXISTS (SELECT 1 FROM turns t
-                WHERE t.conversation_id = c.id AND t.active IN (0, 1) AND t.ordinal = c.indexed_ordinal + 1
-                  AND t.settled_at IS NOT NULL)
- LIMIT :limit;
+                              WHERE e.conversation_id = p.id AND e.turn_id = p.id AND e.turn_sequence = -1)
+            THEN p.title END
+  FROM (SELECT c.id, c.indexed_ordinal, c.title,
+               coalesce((SELECT min(t.ordinal) FROM turns t
+                          WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) AS stop,
+               (SELECT t.ordinal FROM turns t
+                 WHERE t.conversation_id = c.id AND t.active = 1 AND t.ordinal > c.indexed_ordinal
+                 ORDER BY t.ordinal LIMIT 1 OFFSET :turns) AS next_active,
+               (SELECT t.ordinal FROM turns t
+                 WHERE t.conversation_id = c.id AND t.active = 0 AND t.ordinal > c.indexed_ordinal
+                 ORDER BY t.ordinal LIMIT 1 OFFSET :turns) AS next_beside
+          FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
+         WHERE (:workspace IS NULL OR u.workspace_id = :workspace) AND c.indexed_ordinal < c.next_ordinal - 1
+           AND NOT EXISTS (SELECT 1 FROM turns t
+                            WHERE t.conversation_id = c.id AND t.active IN (0, 1) AND t.ordinal = c.indexed_ordinal + 1
+                              AND t.settled_at IS NULL)
+         LIMIT :limit) p;
 
 -- name: pending_titles
 -- Conversations whose title cannot be found yet, because their first turn has not ended.
