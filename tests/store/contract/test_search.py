@@ -251,7 +251,8 @@ class TestGapsBetweenOrdinals:
         for number in range(2 * CHUNK_TURNS + 1):
             await store.append(tenant.ann, long.id, elsewhere(long.id, f"question{number}", "internal", "A"))
         await database.execute(
-            f"UPDATE turns SET ordinal = ordinal * 1000 WHERE conversation_id = '{long.id}' AND ordinal >= {CHUNK_TURNS};"
+            f"UPDATE turns SET ordinal = ordinal * 1000 WHERE conversation_id = '{long.id}' "
+            f"AND ordinal >= {CHUNK_TURNS};"
             f"UPDATE conversations SET next_ordinal = {(2 * CHUNK_TURNS + 1) * 1000 + 1} WHERE id = '{long.id}'"
         )
         async with asyncio.timeout(60):
@@ -266,9 +267,7 @@ class TestGapsBetweenOrdinals:
         await store.index_pending()
         second = await finish(store, tenant.ann, "quince", conversation_id=first.conversation_id)
         await move_turn(database, second, 2**30)
-        await database.execute(
-            f"UPDATE conversations SET indexed_ordinal = 5001 WHERE id = '{first.conversation_id}'"
-        )
+        await database.execute(f"UPDATE conversations SET indexed_ordinal = 5001 WHERE id = '{first.conversation_id}'")
         assert (await store.due_work()).has_unindexed
         async with asyncio.timeout(60):
             assert await store.index_pending() == 1

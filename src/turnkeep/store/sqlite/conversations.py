@@ -19,6 +19,7 @@ from turnkeep.model.turns import Turn
 from turnkeep.store import checks
 from turnkeep.store.checks import check_service
 from turnkeep.store.commands import (
+    PAGE_BYTES,
     ConversationChange,
     ConversationWithQueue,
     Exported,
@@ -167,8 +168,8 @@ class SqliteConversations(StoreThreads):
         await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
         found = await self._read(_candidates, principal, wanted, before, limit + 1)
         places = await self._read(_newest_matches, wanted, found) if found else {}
-        hits = await self._see(principal, _my_hits, wanted, found, places)
-        return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
+        hits, fit = await self._see(principal, _my_hits, wanted, found, places, limit)
+        return page_of(hits, limit=fit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
         return await self._index(None, limit, SWEPT_WRITES)
@@ -227,13 +228,14 @@ def own_conversation(session: Session, principal: Principal, conversation_id: Co
 def _my_list(session: Session, principal: Principal, limit: int, cursor: str | None) -> Page[Hit]:
     of = list_of(None)
     updated_at, id_ = list_key(cursor, of)
-    values = owner_of(principal) | {"updated_at": updated_at, "id": id_, "limit": limit + 1}
+    values = owner_of(principal) | {"updated_at": updated_at, "id": id_, "limit": limit + 1, "bytes": PAGE_BYTES}
     name = "my_conversations_of_workspace" if values["user"] is None else "my_conversations_of_user"
     del values["org"]
     if values["user"] is None:
         del values["user"]
-    hits = [Hit(conversation=to_conversation(row), snippet=None) for row in session.rows(name, values)]
-    return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
+    rows = session.rows(name, values)
+    hits = [Hit(conversation=to_conversation(row), snippet=None) for row in rows]
+    return page_of(hits, limit=rows_that_fit(rows, limit), cursor_of=lambda hit: list_cursor(of, hit))
 
 
 def _transcript(
@@ -476,7 +478,8 @@ def _candidates(
 ) -> list[ConversationId]:
     """Conversations of the principal that match, newest change first."""
     updated_at, id_ = before
-    values = owner_of(principal) | {"query": fts_text(query), "updated_at": updated_at, "id": id_, "limit": limit}
+    values = owner_of(principal) | {"query": fts_text(query), "updated_at": updated_at, "id": id_}
+    values |= {"limit": limit, "bytes": PAGE_BYTES}
     return [conversation_id for (conversation_id,) in session.rows("search", values)]
 
 
@@ -493,24 +496,24 @@ def _my_hits(
     query: SearchQuery,
     conversation_ids: list[ConversationId],
     places: dict[ConversationId, tuple[str, int]],
-) -> list[Hit]:
-    """What a search found, read as the client sees it, in the order of the ids."""
+    limit: int,
+) -> tuple[list[Hit], int]:
+    """What a search found, read as the client sees it, in the order of the ids; and how many of it a page shows."""
     rows = session.rows("my_conversations_by_id", {"ids": json_text(conversation_ids)})
-    found = {conversation.id: conversation for conversation in map(to_conversation, rows)}
+    seen = [(to_conversation(row), row) for row in rows]
+    by_id = {conversation.id: (conversation, row) for conversation, row in seen}
+    found = [by_id[conversation_id] for conversation_id in conversation_ids if conversation_id in by_id]
     hits = []
-    for conversation_id in conversation_ids:
-        if conversation_id not in found:
-            continue
-        conversation = found[conversation_id]
+    for conversation, _ in found:
         shown = None
-        if conversation_id in places:
-            turn_id, sequence = places[conversation_id]
+        if conversation.id in places:
+            turn_id, sequence = places[conversation.id]
             row = session.row("my_message", {"turn": turn_id, "sequence": sequence})
             shown = snippet(words_of(_content_of(to_message(row))), query) if row is not None else None
         if shown is None and conversation.title is not None:
             shown = snippet(conversation.title, query)
         hits.append(Hit(conversation=conversation, snippet=shown))
-    return hits
+    return hits, rows_that_fit([row for _, row in found], limit)
 
 
 def _content_of(message: Message) -> tuple[Part, ...]:
