@@ -20,6 +20,7 @@ from turnkeep.engine import Engine, Observer, Services
 from turnkeep.engine.assembly import AttachmentReader
 from turnkeep.engine.observer import SafeObserver
 from turnkeep.engine.sandbox.runner_client import GatewayTokens, RunnerAccess, RunnerClient
+from turnkeep.engine.webhooks import WebhookClient
 from turnkeep.errors import InvalidRequest
 from turnkeep.fair_queue import FairQueue, Shares
 from turnkeep.files.bag import Bag
@@ -64,6 +65,7 @@ class Runtime(Services, frozen=True, kw_only=True):
 
     settings: Settings
     files: AttachmentReader
+    webhooks: WebhookClient
     vault: Vault
     bag: Bag
     pictures: ImageConverter
@@ -101,6 +103,8 @@ async def open_runtime(
         operator_org = await home_org(store)
         if tools is None:
             tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts, operator_org))
+        guard = AddressGuard(allow_private=settings.allow_private_addresses)
+        webhooks = _closed_by(stack, WebhookClient(guard, vault))
         pictures = ImageConverter()
         sandboxes = _open_sandboxes(settings, sandbox)
         if sandboxes is not None:
@@ -116,6 +120,7 @@ async def open_runtime(
             files=AttachmentReader(store, bag, texts, pictures),
             file_cleanup=BagSweeper(store, bag.objects, retention_days=settings.retention_days),
             file_copies=bag,
+            webhooks=webhooks,
             sandboxes=sandboxes,
         )
         engine = _closed_by(stack, Engine(services, worker=worker_name()))

@@ -92,9 +92,7 @@ class TestMalformedRequests:
         assert "`model`" in detail
         assert (await user.read("/v1/conversations"))["data"] == []
 
-    async def test_the_error_for_an_unknown_field_lists_those_of_the_object_that_it_is_in(
-        self, service: Client
-    ) -> None:
+    async def test_the_error_for_an_unknown_field_lists_those_of_its_object(self, service: Client) -> None:
         scopes = {"agents": "*", "models": "*", "features": [], "tools": []}
         response = await service.post("/v1/tokens", json={"user": "ann", "scopes": scopes})
         assert response.json()["detail"] == (

@@ -8,6 +8,7 @@ from tests.engine.harness import Cluster
 from turnkeep.engine import preview_rate
 from turnkeep.engine.preview_rate import BURST_SECONDS, LONGEST_SECONDS, PIECES_PER_SECOND, PreviewRate
 from turnkeep.providers.ports import ProviderFailed
+from turnkeep.providers.scripted import Fail
 
 
 def pieces_of(turns: int, *, per_second: float, seconds: float) -> tuple[int, float]:
@@ -68,7 +69,7 @@ class TestATurn:
             return 0.0
 
         monkeypatch.setattr(PreviewRate, "pause_seconds", note)
-        engine = await cluster.enter([["One ", "two.", ProviderFailed("away")], ["Three."]])
+        engine = await cluster.enter([["One ", "two.", Fail(ProviderFailed("away"))], ["Three."]])
         for question in ("Count.", "And then?"):
             await cluster.answer(engine, question)
         assert [count for _, count in seen] == [1, 1, 1]

@@ -40,6 +40,7 @@ from turnkeep.api.native import (
     signin,
     skills,
     turns,
+    webhooks,
 )
 from turnkeep.api.openai import chat_completions
 from turnkeep.api.openapi import document
@@ -136,6 +137,7 @@ def all_endpoints(
         account.endpoints,
         account.token_endpoints(tokens),
         people.endpoints,
+        webhooks.endpoints,
         operations.endpoints,
         operations.health_endpoints,
         signin.endpoints,

@@ -28,6 +28,7 @@ from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
 from turnkeep.engine.sandbox.runner_client import SandboxFailed
 from turnkeep.engine.services import Services
+from turnkeep.engine.webhooks import WebhookSender
 from turnkeep.errors import (
     CallerError,
     Fenced,
@@ -49,6 +50,8 @@ from turnkeep.tools.registry import FixedToolbox
 from turnkeep_client.wire.events import Failure, Recorded
 
 ADOPT_AT_ONCE = 50
+ADOPT_PAUSE_SECONDS = 0.1
+"""After as many, while there may be more of them. Other workers get their share in this time."""
 PURGE_SECONDS = 600.0
 PURGE_RETRY_SECONDS = 60.0
 """The pause after a purge that failed, because the database or the bucket was away."""
@@ -57,6 +60,9 @@ DAY_MS = 86_400_000
 SILENT_IMPORT_MS = 600_000
 COMPACT_AFTER_MS = 3_600_000
 """Most streams of a turn are read within an hour. Later its events are made from its rows."""
+EVENTS_KEPT_MS = 30 * DAY_MS
+"""How long after the end of a month its events go. By then no server of an earlier release, which does not know of
+packed turns, works on the database."""
 COMPACT_PAUSE_SECONDS = 0.05
 """Between two steps, so that a server that was upgraded goes through old turns beside its other work."""
 KNOWLEDGE_STEPS = 200
@@ -523,12 +529,16 @@ class SweepLease:
 class Sweeper:
     """Does the periodic work of a worker. Every part of it may run on all workers at once.
 
-    It promotes waiting turns, adopts turns that no worker holds, and stops turns without readers. The worker that holds
+    It promotes waiting turns, adopts turns that no worker holds, stops turns without readers, and wakes the sender of
+    webhooks. The worker that holds
     the sweep lease also keeps the search index up to date, continues erasures, and erases what was deleted long ago.
     The last of these may take long, and no sweep waits for it.
     """
 
-    def __init__(self, services: Services, worker: Worker, eraser: Eraser) -> None:
+    def __init__(
+        self, services: Services, worker: Worker, eraser: Eraser, webhooks: WebhookSender | None = None
+    ) -> None:
+        self._webhooks = webhooks
         self._store = services.store
         self._settings = services.settings
         self._observer = services.observer
@@ -545,13 +555,14 @@ class Sweeper:
 
     async def sweep_for_ever(self) -> None:
         while True:
+            has_more = False
             try:
-                await self.sweep()
+                has_more = await self.sweep()
             except WorldError:
                 pass  # the database is away; `_database_answered` measures for how long
             except Exception as exc:  # a sweep that fails must not end all sweeps
                 self._observer.defect(None, exc)
-            await asyncio.sleep(self._pause_seconds)
+            await asyncio.sleep(min(ADOPT_PAUSE_SECONDS, self._pause_seconds) if has_more else self._pause_seconds)
 
     async def purge_for_ever(self) -> None:
         """Erase what was deleted long ago, all of it, at the start and then every ten minutes, if this worker holds the
@@ -567,8 +578,13 @@ class Sweeper:
                 self._observer.defect(None, exc)
             await asyncio.sleep(pause)
 
-    async def sweep(self) -> None:
-        """Sweep once: first what lets turns run, then the cleaning. A sweep that finds nothing to do is one query."""
+    async def sweep(self) -> bool:
+        """Sweep once: first what lets turns run, then the cleaning. A sweep that finds nothing to do is one query.
+
+        Returns whether there may be more turns to adopt: a worker that leaves hands over all of its turns at once, and
+        their readers wait.
+        """
+        has_more = False
         due = await self._store.due_work()
         self._database_answered()
         if due.has_waiting:
@@ -577,10 +593,13 @@ class Sweeper:
         if due.has_waiting or due.has_expired or has_let_go:
             limit = min(self._worker.capacity, ADOPT_AT_ONCE)
             if limit:
-                await self._worker.adopt(limit=limit, only_handed_over=time.monotonic() < self._adopt_from)
+                adopted = await self._worker.adopt(limit=limit, only_handed_over=time.monotonic() < self._adopt_from)
+                has_more = adopted == limit
         if due.has_unwatched:
             for turn_id in await self._store.cancel_unwatched():
                 self._worker.stop(turn_id)
+        if due.has_deliveries and self._webhooks is not None:
+            self._webhooks.wake()
         if due.erased_at > self._erased_at:
             await self._worker.forget_erased()
             self._erased_at = due.erased_at
@@ -589,6 +608,7 @@ class Sweeper:
                 await self._eraser.continue_open()
             if due.has_unindexed:
                 await self._store.index_pending()
+        return has_more
 
     async def close(self) -> None:
         """Leave the work for all to another worker."""
@@ -615,7 +635,11 @@ class Sweeper:
     async def _purge(self) -> None:
         while await self._store.add_up_usage():
             pass
+        while await self._store.purge_deliveries():
+            pass
         await self._purge_knowledge()
+        await self._store.make_partitions(now=self._clock(), months=self._settings.months_of_messages)
+        await self._delete_idle()
         deleted_before = int(self._clock() - self._settings.retention_days * DAY_MS)
         while True:
             purged = await self._store.purge(deleted_before=deleted_before)
@@ -627,6 +651,22 @@ class Sweeper:
         if self._file_cleanup is not None:
             await self._file_cleanup.tidy()
         await self._compact()
+        await self._drop_old()
+
+    async def _delete_idle(self) -> None:
+        """Delete conversations that are older than the operator wants to keep them."""
+        days = self._settings.idle_conversation_days
+        if days:
+            while await self._store.delete_idle(unchanged_since=int(self._clock() - days * DAY_MS)):
+                pass
+
+    async def _drop_old(self) -> None:
+        """Drop what the database has of months that ended long ago."""
+        ended_before = int(self._clock() - EVENTS_KEPT_MS)
+        while await self._lease.is_held():
+            if not await self._store.drop_partitions(ended_before=ended_before):
+                return
+            await asyncio.sleep(COMPACT_PAUSE_SECONDS)
 
     async def _compact(self) -> None:
         """Compact all turns that settled some time ago."""

@@ -19,7 +19,7 @@ from turnkeep.store.postgres.io.roles import check_boundary, client_login
 from turnkeep.store.postgres.io.statements import functions, statements
 from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
-from turnkeep.store.postgres.outbox import PostgresOutbox
+from turnkeep.store.postgres.outbox import PostgresOutbox, PostgresWebhooks
 from turnkeep.store.postgres.sessions import PostgresSessions
 from turnkeep.store.postgres.turns import PostgresTurns
 
@@ -38,6 +38,7 @@ class PostgresStore(
     PostgresKnowledge,
     PostgresTables,
     PostgresOutbox,
+    PostgresWebhooks,
     PostgresErasures,
 ):
     """A `Store` on one database. Make it with `open`, and close it: closing finishes what has begun."""
@@ -61,8 +62,9 @@ class PostgresStore(
         The client path logs in at `client_url`, or at `url` as the role `turnkeep_client_<database>` with
         `client_password`, which is made if it is not there. Raises BoundaryBroken if that login could see more than its
         users may. Each path has at most so many connections as its pool size says. Without `prepared_statements` the
-        store works behind a PgBouncer older than 1.21. A statement without an answer for `command_seconds` counts as
-        lost. While the database is away each verb tries again for `retry_seconds`, then raises Unavailable.
+        store works behind a PgBouncer older than 1.21; with them, Defect is raised there. A statement without an answer
+        for `command_seconds` counts as lost. While the database is away each verb tries again for `retry_seconds`, then
+        raises Unavailable.
         """
         if auto_migrate:
             await migrate(url, client_password=client_password, make_login=client_url is None)
@@ -86,6 +88,7 @@ class PostgresStore(
         )
         store = cls(Database(engine, client))
         try:
+            await engine.check_statements()
             try:
                 await check_boundary(engine, client)
             except Unavailable as exc:

@@ -121,8 +121,10 @@ def release(session: Session, workers: Sequence[str]) -> None:
 
 def due_work(session: Session) -> DueWork:
     [row] = session.rows("due_work", {"now": session.clock()})
-    waiting, expired, unwatched, unindexed, erasures, erased_at = row
-    return DueWork(bool(waiting), bool(expired), bool(unwatched), bool(unindexed), bool(erasures), erased_at)
+    waiting, expired, unwatched, unindexed, erasures, erased_at, deliveries = row
+    return DueWork(
+        bool(waiting), bool(expired), bool(unwatched), bool(unindexed), bool(erasures), erased_at, bool(deliveries)
+    )
 
 
 def promote_waiting(session: Session) -> list[TurnId]:

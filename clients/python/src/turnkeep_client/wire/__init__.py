@@ -208,6 +208,15 @@ from turnkeep_client.wire.sandbox import (
     SandboxToolCall,
     ToolOutcome,
 )
+from turnkeep_client.wire.webhooks import (
+    DeliveryStatus,
+    NewWebhook,
+    Webhook,
+    WebhookDelivery,
+    WebhookEvent,
+    WebhookPatch,
+    WebhookPayload,
+)
 
 __all__ = [
     "Accepted",
@@ -229,6 +238,7 @@ __all__ = [
     "Copy",
     "Count",
     "Cursor",
+    "DeliveryStatus",
     "Delta",
     "Edit",
     "Environment",
@@ -294,6 +304,7 @@ __all__ = [
     "NewTable",
     "NewToken",
     "NewTurn",
+    "NewWebhook",
     "NewWorkspace",
     "Org",
     "Page",
@@ -378,6 +389,11 @@ __all__ = [
     "UserName",
     "UserPatch",
     "UserRef",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookEvent",
+    "WebhookPatch",
+    "WebhookPayload",
     "Workspace",
     "WorkspacePatch",
     "known_words",

@@ -387,7 +387,8 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                        AND NOT EXISTS (SELECT 1 FROM search_entries e
                                         WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1))),
        EXISTS (SELECT 1 FROM erasures e WHERE e.done_at IS NULL AND e.not_before <= :now),
-       coalesce((SELECT max(e.erased_at) FROM erasures e WHERE e.erased_at IS NOT NULL), 0);
+       coalesce((SELECT max(e.erased_at) FROM erasures e WHERE e.erased_at IS NOT NULL), 0),
+       EXISTS (SELECT 1 FROM webhook_deliveries d INDEXED BY webhook_deliveries_due WHERE d.not_before <= :now);
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.
