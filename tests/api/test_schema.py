@@ -35,7 +35,7 @@ EXAMPLES = examples(3, at_night=25)
 """For each operation and each way to try it."""
 
 Caller = Literal["token", "service key", "operator", "nobody"]
-POLICIES = {
+POLICIES: dict[tuple[str, str], Policy] = {
     (endpoint.method, endpoint.path): endpoint.policy
     for endpoint in all_endpoints(UserTokens(["secret"]), SigninLinks(Path("."), ["secret"]), Metrics())
 }
