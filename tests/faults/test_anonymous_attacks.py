@@ -18,6 +18,7 @@ ATTACK_SECONDS = 4.0
 DEADLINE_SECONDS = 10.0
 """For one answer, on a machine that is busy with the attack too."""
 USUAL_SECONDS = 1.0
+"""For 19 of 20 answers."""
 GROWTH_BYTES = 200 << 20
 ATTACKER = "127.0.0.66"
 """Another address of this machine than that of the other clients."""
@@ -211,7 +212,7 @@ async def test_the_server_answers_others_and_does_not_grow(target: Target, name:
     if not attack.cancelled() and (failure := attack.exception()):
         raise failure
     took = json.loads((await told)[0])
-    assert statistics.median(took) < USUAL_SECONDS
+    assert statistics.quantiles(took, n=20)[-1] < USUAL_SECONDS
     assert max(took) < DEADLINE_SECONDS
     assert largest - before < GROWTH_BYTES
 
