@@ -50,8 +50,9 @@ class Serving:
 
 
 @contextmanager
-def serving(folder: Path, env: Mapping[str, str], *flags: str) -> Iterator[Serving]:
-    """Start a server in that folder on a free port, and stop it at the end of the block. The log is `log`."""
+def serving(folder: Path, env: Mapping[str, str], *flags: str, stderr: int | None = None) -> Iterator[Serving]:
+    """Start a server in that folder on a free port, and stop it at the end of the block. The log is `log`, unless
+    another descriptor is given for it."""
     with (
         (folder / "log").open("w") as log,
         subprocess.Popen(
@@ -59,7 +60,7 @@ def serving(folder: Path, env: Mapping[str, str], *flags: str) -> Iterator[Servi
             cwd=folder,
             env=env,
             stdout=subprocess.PIPE,
-            stderr=log,
+            stderr=log if stderr is None else stderr,
             text=True,
         ) as process,
     ):

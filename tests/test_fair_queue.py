@@ -1,12 +1,16 @@
 """Places that tenants share: no user and no org can hold all of them. Free ones go to those that have the fewest."""
 
 import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from turnkeep.errors import QueueFull
-from turnkeep.fair_queue import FairQueue, Owner, Shares
+from turnkeep.fair_queue import FairQueue, Owner, Shares, in_daemon_thread
 
 ANN, BEN, EVE = Owner("acme", "ann"), Owner("acme", "ben"), Owner("other", "eve")
 
@@ -141,3 +145,36 @@ class TestRefusals:
         second.cancel()
         await settle()
         assert here.running == [EVE]
+
+
+class TestWorkInADaemonThread:
+    async def test_answers_and_raises_as_a_call_does(self) -> None:
+        assert await in_daemon_thread(lambda: threading.current_thread().daemon) is True
+        with pytest.raises(ValueError, match="no number"):
+            await in_daemon_thread(_refuse)
+
+    async def test_may_be_given_up(self) -> None:
+        goes_on = threading.Event()
+        work = asyncio.create_task(in_daemon_thread(goes_on.wait))
+        await settle()
+        work.cancel()
+        await asyncio.wait({work})
+        assert work.cancelled()
+        goes_on.set()
+        await asyncio.sleep(0.05)
+
+    def test_does_not_keep_the_process_from_ending(self) -> None:
+        program = """
+            import asyncio, time
+            from turnkeep.fair_queue import in_daemon_thread
+            async def main():
+                with __import__("contextlib").suppress(TimeoutError):
+                    await asyncio.wait_for(in_daemon_thread(lambda: time.sleep(600)), 0.1)
+            asyncio.run(main())
+        """
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=60, check=False)
+        assert done.returncode == 0
+
+
+def _refuse() -> None:
+    raise ValueError("no number")

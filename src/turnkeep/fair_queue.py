@@ -5,14 +5,18 @@ longest ago; inside of it to a user by the same rule. Between equals the first t
 """
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from typing import TypeVar
 
 from msgspec import Struct
 
 from turnkeep.errors import QueueFull
 from turnkeep.model.principals import Principal
+
+Answer = TypeVar("Answer")
 
 
 class Owner(Struct, frozen=True):
@@ -134,3 +138,30 @@ class FairQueue:
 
     def _held_by_org(self, org: str) -> int:
         return sum(count for owner, count in self._held.items() if owner.org == org)
+
+
+async def in_daemon_thread(work: Callable[[], Answer]) -> Answer:
+    """What `work` returns, called in a thread of its own. The end of the process does not wait for it, as it does for
+    the threads of `asyncio.to_thread`. So `work` must change nothing but memory."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Answer] = loop.create_future()
+
+    def settle(value: Answer | None, error: BaseException | None) -> None:
+        if answer.cancelled():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(value)  # type: ignore[arg-type] # without an error it is the answer
+
+    def run() -> None:
+        value, error = None, None
+        try:
+            value = work()
+        except BaseException as exc:
+            error = exc
+        with suppress(RuntimeError):  # the loop is closed: the process ends
+            loop.call_soon_threadsafe(settle, value, error)
+
+    threading.Thread(target=run, name="daemon-work", daemon=True).start()
+    return await answer

@@ -22,6 +22,7 @@ from turnkeep.engine.observer import SafeObserver
 from turnkeep.engine.sandbox.runner_client import GatewayTokens, RunnerAccess, RunnerClient
 from turnkeep.engine.webhooks import WebhookClient
 from turnkeep.errors import InvalidRequest
+from turnkeep.fair_queue import FairQueue, Shares
 from turnkeep.files.bag import Bag
 from turnkeep.files.images import ImageConverter
 from turnkeep.files.objects import open_objects
@@ -54,6 +55,11 @@ class _Closes(Protocol):
 Closable = TypeVar("Closable", bound=_Closes)
 
 
+IMPORTS_AT_ONCE = 2
+"""Imports of conversations that a process reads at a time, of one org one."""
+IMPORTS_WAITING = 32
+
+
 class Runtime(Services, frozen=True, kw_only=True):
     """Everything that a server is made of, open and running: the services of the engine, and what the API adds."""
 
@@ -63,6 +69,8 @@ class Runtime(Services, frozen=True, kw_only=True):
     vault: Vault
     bag: Bag
     pictures: ImageConverter
+    imports: FairQueue
+    """Places for imports of conversations. Each takes much memory while it is read."""
     texts: FileTexts
     addresses: UrlSigner
     engine: Engine
@@ -123,6 +131,7 @@ async def open_runtime(
             vault=vault,
             bag=bag,
             pictures=pictures,
+            imports=FairQueue(Shares.of(IMPORTS_AT_ONCE, waiting=IMPORTS_WAITING)),
             texts=texts,
             addresses=UrlSigner(signing),
             engine=engine,

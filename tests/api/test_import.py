@@ -5,7 +5,7 @@ import base64
 import io
 import threading
 import zipfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, data_of, fake_id, names, read_events
 from tests.api.test_files import a_conversation, upload
 from tests.files.samples import PNG
+from turnkeep.api.native.conversations import _read_histories
 from turnkeep.compiler.judge import judge_anthropic, judge_openai_chat, judge_openai_responses
 from turnkeep.model.messages import Message
 from turnkeep.store.exports import blocks_of
@@ -297,15 +298,15 @@ class TestHostileFiles:
         assert code_of(response) == (422, "invalid_request")
 
     async def test_of_very_many_small_values_are_refused_before_they_are_read(self, service: Client) -> None:
-        response = await service.post("/v1/import", content=b"[" + b"{}," * 5_000_001 + b"{}]")
+        response = await service.post("/v1/import", content=b"[" + b"{}," * 1_600_000 + b"{}]")
         assert code_of(response) == (413, "body_too_large")
 
     async def test_zips_are_counted_over_all_of_their_files(self, service: Client) -> None:
-        values = b"[" + b"{}," * 2_600_000 + b"{}]"
+        values = b"[" + b"{}," * 900_000 + b"{}]"
         both_of_them = {"conversations-000__json": values, "conversations-001__json": values}
         response = await service.post("/v1/import", content=zipped(**both_of_them))
         assert code_of(response) == (413, "body_too_large")
-        assert "5,000,000 values" in response.json()["detail"]
+        assert "3,000,000 values" in response.json()["detail"]
 
     @pytest.mark.parametrize("files", [1, 40], ids=["one file", "many files"])
     async def test_of_branches_that_repeat_very_much_are_refused(self, service: Client, files: int) -> None:
@@ -326,6 +327,55 @@ class TestHostileFiles:
         many = zipped(conversations__json=b"[]") + b"PK\x01\x02" * 60_000
         response = await service.post("/v1/import", content=many)
         assert code_of(response) == (413, "body_too_large")
+
+
+class TestImportsAtTheSameTime:
+    async def test_are_read_two_at_once_and_one_of_an_org(
+        self, server: ApiServer, service: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reading, most = 0, 0
+        others = [await server.tenant(f"org {number}") for number in range(3)]
+        begun, goes_on = threading.Semaphore(0), threading.Event()
+
+        def read_slowly(raw: bytes, *args: object) -> object:
+            nonlocal reading, most
+            reading += 1
+            most = max(most, reading)
+            begun.release()
+            assert goes_on.wait(60)
+            reading -= 1
+            return _read_histories(raw, *args)  # type: ignore[arg-type]
+
+        monkeypatch.setattr("turnkeep.api.native.conversations._read_histories", read_slowly)
+        imports = [
+            asyncio.create_task(each.post("/v1/import", json=[ASK, DONE]))
+            for each in (service, service, service, *others)
+        ]
+        for _ in range(2):
+            assert await asyncio.to_thread(begun.acquire, timeout=60)
+        assert (await service.get("/healthz")).status_code == 200
+        goes_on.set()
+        assert [response.status_code for response in await asyncio.gather(*imports)] == [201] * 6
+        assert most == 2
+
+    async def test_a_body_over_the_limit_is_refused_whether_or_not_it_says_so(self, server: ApiServer) -> None:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(60):
+                yield b" " * 1_000_000
+
+        service = await server.tenant("large")
+        for content in (pieces(), b" " * 60_000_000):
+            response = await service.post("/v1/import", content=content)
+            assert code_of(response) == (413, "body_too_large")
+
+
+class TestALongTitle:
+    @both
+    async def test_is_cut_and_a_remark_says_the_whole(self, service: Client) -> None:
+        title = "long " * 100
+        made = (await service.post("/v1/import", content=msgspec.json.encode([chatgpt() | {"title": title}]))).json()
+        assert made["conversation"]["title"] == title[:200]
+        assert [remark for remark in made["remarks"] if title in remark]
 
 
 class TestARoleOrATypeThatIsNoText:

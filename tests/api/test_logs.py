@@ -91,12 +91,12 @@ class TestALineThatCannotBeWritten:
 
 
 class TestAPipeThatIsFull:
-    """Standard error that does not block, and whose reader is slow."""
+    """Standard error whose reader is slow. It blocks as pipes do, or another process has made it one that does not."""
 
-    @pytest.fixture
-    def ends(self) -> Iterator[tuple[int, TextIO]]:
+    @pytest.fixture(params=[True, False], ids=["blocking", "not blocking"])
+    def ends(self, request: pytest.FixtureRequest) -> Iterator[tuple[int, TextIO]]:
         reader, writer = os.pipe()
-        os.set_blocking(writer, False)
+        os.set_blocking(writer, request.param)
         os.set_blocking(reader, False)
         root = logging.getLogger()
         before, level = root.handlers, root.level

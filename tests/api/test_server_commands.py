@@ -1,6 +1,7 @@
 """`turnkeep serve`, `orgs`, `keys`, `migrate`, `status`, run as commands."""
 
 import asyncio
+import fcntl
 import json
 import os
 import re
@@ -39,6 +40,25 @@ def a_server(folder: Path, *flags: str, **changes: str) -> AbstractContextManage
 def a_database(name: str) -> str:
     """An empty PostgreSQL database."""
     return asyncio.run(servers.create_database(servers.shared_postgres_uri(), f"{name}_{os.getpid()}"))
+
+
+class TestALogThatNobodyReads:
+    """Standard error is an ordinary pipe, and its reader has stalled."""
+
+    def test_does_not_stop_the_server(self, tmp_path: Path) -> None:
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4_096)
+        try:
+            with serving(tmp_path, environment(tmp_path, **NO_SANDBOX), stderr=writer) as server:
+                with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+                    for _ in range(200):  # a line of the log each: many times what the pipe takes
+                        assert client.get("/v1/me").status_code == 401
+                    assert client.get("/healthz").status_code == 200
+                assert os.get_blocking(writer), "others share the pipe, and it is as they left it"
+                assert server.stop() == 0
+        finally:
+            os.close(reader)
+            os.close(writer)
 
 
 class TestServing:

@@ -14,6 +14,7 @@ import pytest
 from tests import buckets
 from tests.cli.conftest import Shell
 from tests.redis_server import RedisServer
+from tests.server_process import clean_environment, run_turnkeep, serving
 from tests.store.databases import make_postgres_database
 from turnkeep.cli.doctor_checks import CheckFailed, TableSize, judge_sizes
 from turnkeep.files.objects import open_objects
@@ -53,6 +54,17 @@ class TestTheChecks:
         report = json.loads(shell.here("doctor", "--json").stdout)
         assert report["ok"] is True
         assert {one["state"] for one in report["checks"]} <= {"ok", "warn", "skip"}
+
+    def test_of_a_server_whose_file_names_its_folder_and_switches_the_sandbox_off(self, tmp_path: Path) -> None:
+        (tmp_path / "turnkeep.toml").write_text('data_dir = "kept"\nsandbox_url = "off"\n')
+        env = clean_environment(COLUMNS="200", XDG_STATE_HOME=str(tmp_path / "state"))
+        with serving(tmp_path, env) as server:
+            done = run_turnkeep("doctor", "--json", env=env, cwd=tmp_path)
+        found = checks(done.stdout)
+        assert done.returncode == 0, done.stdout
+        assert server.url in found["server"]["says"]
+        assert found["key"]["state"] == "ok"
+        assert (found["runner"]["state"], found["runner"]["says"]) == ("ok", "switched off")
 
     def test_of_the_rows_are_made_on_request_while_a_server_runs(self, shell: Shell) -> None:
         shell.ok("chat", "Hello?")

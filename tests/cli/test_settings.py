@@ -10,7 +10,7 @@ import pytest
 from tests.server_process import clean_environment, run_turnkeep, serving
 from turnkeep.cli.database import ask_server
 from turnkeep.cli.serve import _with_file, runner_environment
-from turnkeep.cli.server_options import _environment
+from turnkeep.cli.server_options import local_environment
 from turnkeep.config import RUNNER_VARIABLES, VARIABLES, Settings, find_config_file
 from turnkeep.errors import InvalidRequest
 from turnkeep_client.discovery import find_server
@@ -55,7 +55,7 @@ class TestAFileInTheFolder:
         monkeypatch.chdir(tmp_path)
         for name, value in {"TURNKEEP_KEY": "tk_mine", "TURNKEEP_PORT": "9000"}.items():
             monkeypatch.setenv(name, value)
-        place = find_server(environ=_environment())
+        place = find_server(environ=local_environment())
         assert (place.url, place.key) == ("http://127.0.0.1:9000", "tk_mine")
 
     def test_of_somebody_else_gets_no_command_to_send_a_key_to_another_machine(self, tmp_path: Path) -> None:

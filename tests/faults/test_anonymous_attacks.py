@@ -18,6 +18,7 @@ ATTACK_SECONDS = 4.0
 DEADLINE_SECONDS = 10.0
 """For one answer, on a machine that is busy with the attack too."""
 USUAL_SECONDS = 1.0
+"""For 19 of 20 answers."""
 GROWTH_BYTES = 200 << 20
 ATTACKER = "127.0.0.66"
 """Another address of this machine than that of the other clients."""
@@ -182,13 +183,15 @@ FOUND = {
     "connections that say nothing",
     "chunks of one byte",
 }
-"""The attacks that once took the server down. The others are tried at night."""
+"""The attacks that once took the server down."""
+BY_DAY = FOUND | {"a body without an end", "long queries", "long tokens", "the document", "what is not HTTP"}
+"""These, and one of each other kind. The rest is tried at night."""
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, id=name.replace(" ", "-"), marks=() if name in FOUND else pytest.mark.nightly)
+        pytest.param(name, id=name.replace(" ", "-"), marks=() if name in BY_DAY else pytest.mark.nightly)
         for name in ATTACKS
     ],
 )
@@ -209,7 +212,7 @@ async def test_the_server_answers_others_and_does_not_grow(target: Target, name:
     if not attack.cancelled() and (failure := attack.exception()):
         raise failure
     took = json.loads((await told)[0])
-    assert statistics.median(took) < USUAL_SECONDS
+    assert statistics.quantiles(took, n=20)[-1] < USUAL_SECONDS
     assert max(took) < DEADLINE_SECONDS
     assert largest - before < GROWTH_BYTES
 

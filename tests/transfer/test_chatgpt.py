@@ -276,3 +276,10 @@ class TestWhatWasSaid:
     def test_what_is_no_export_is_refused_with_its_place(self, broken: Json, place: str) -> None:
         with pytest.raises(InvalidRequest, match=place):
             read_chatgpt_export([broken])
+
+    def test_a_ring_that_no_root_leads_to_is_passed_over(self) -> None:
+        tree = conversation((None, "q", message("user", "Hi")), ("q", "x", message("assistant", "Yes.")))
+        tree["mapping"] |= {"a": {"parent": "b", "children": ["b"]}, "b": {"parent": "a", "children": ["a"]}}
+        [transcript] = read_chatgpt_export([tree | {"current_node": "a"}])
+        assert [row.role for row in transcript.rows] == ["user", "assistant"]
+        assert transcript.head == transcript.rows[-1].turn_id

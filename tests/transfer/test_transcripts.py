@@ -1,5 +1,6 @@
 """Transcripts of other systems → rows grouped into turns, and back into the form they came in."""
 
+import time
 from typing import Any
 
 import pytest
@@ -7,7 +8,15 @@ import pytest
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import CallId, ConversationId
 from turnkeep.model.messages import Message
-from turnkeep.transfer.transcripts import Form, Transcript, detect, read_history, read_transcript, write_transcript
+from turnkeep.transfer.transcripts import (
+    Form,
+    Transcript,
+    detect,
+    read_history,
+    read_transcript,
+    without_surrogates,
+    write_transcript,
+)
 from turnkeep_client.wire.blocks import Image, Reasoning, Text, ToolResult, ToolUse
 
 ASK = {"role": "user", "content": "Weather?"}
@@ -342,3 +351,39 @@ class TestMalformed:
         with pytest.raises(InvalidRequest) as caught:
             read_transcript(document)
         assert words in caught.value.detail
+
+
+class TestVeryManyPieces:
+    """A thread that reads an import cannot be stopped, so its work grows with the document and not with its square."""
+
+    PIECES = 150_000
+    CPU_SECONDS = 20
+    """A copy for each piece takes more than twice as long; one pass a small part of it."""
+
+    def test_of_one_answer_in_the_form_of_responses(self) -> None:
+        begun = time.process_time()
+        items = [{"role": "user", "content": "Hi"}, *({"type": "reasoning"} for _ in range(self.PIECES))]
+        question, answer = read_history({"input": items}).rows
+        assert (len(question.blocks), len(answer.blocks)) == (1, self.PIECES)
+        assert time.process_time() - begun < self.CPU_SECONDS
+
+    def test_beside_the_result_of_a_call(self) -> None:
+        begun = time.process_time()
+        texts = [{"type": "text", "text": "x"}] * self.PIECES
+        result = {"type": "tool_result", "tool_use_id": "1", "content": ""}
+        asked = {"role": "user", "content_blocks": [{"type": "text", "text": "q"}]}
+        rows = read_history([asked, {"role": "assistant", "content_blocks": [result, *texts]}]).rows
+        assert [len(row.blocks) for row in rows] == [1, 1, self.PIECES]
+        assert time.process_time() - begun < self.CPU_SECONDS
+
+
+class TestHalvesOfSurrogatePairs:
+    def test_are_replaced_wherever_they_stand(self) -> None:
+        document = {"messages": [{"role": "user", "content": "a\ud800b", "\udc00": ["\ud83d\ude00"]}]}
+        assert without_surrogates(document) == {
+            "messages": [{"role": "user", "content": "a\ufffdb", "\ufffd": ["\U0001f600"]}]
+        }
+
+    def test_a_document_without_any_is_not_copied(self) -> None:
+        document = [{"role": "user", "content": ["é", {"x": "\U0001f600"}]}]
+        assert without_surrogates(document) is document

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from turnkeep.cli.database import DatabaseUrl, DataDir, settings_of
 from turnkeep.cli.output import clean_line, print_json, print_text, say
-from turnkeep.cli.server_options import Key, Url
+from turnkeep.cli.server_options import Key, Url, local_environment
 from turnkeep.compiler import UNLIMITED, Compiled, Repair, Target, Thinking, compile
 from turnkeep.compiler.judge import (
     Violation,
@@ -119,7 +119,7 @@ def _examine_installation(
     from turnkeep.cli.doctor_checks import check_up
 
     settings = settings_of(data_dir, database_url)
-    place = find_server(url, key, data_dir=data_dir)
+    place = find_server(url, key, data_dir=data_dir, environ=local_environment())
     findings = asyncio.run(check_up(settings, place, is_remote=not place.is_loopback, rows=rows))
     is_well = all(finding.state != "fail" for finding in findings)
     if as_json:

@@ -69,7 +69,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 
         Raises Unavailable if no server is known, and Unauthorized if no key is known.
         """
-        place = find_server(self.url, self.key, data_dir=self.data_dir, environ=_environment())
+        place = find_server(self.url, self.key, data_dir=self.data_dir, environ=local_environment())
         if place.key is None and place.found_in == DEFAULT:
             raise Unavailable(
                 "No server of yours runs here. Start one with `turnkeep serve`, or set TURNKEEP_URL and TURNKEEP_KEY."
@@ -96,7 +96,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
             yield turnkeep
 
 
-def _environment() -> Mapping[str, str]:
+def local_environment() -> Mapping[str, str]:
     """The environment, with the data directory of the file that the server here is started with. Nothing else of the
     file counts: it may lie in a folder of another person, and must not say where a key is sent."""
     if os.environ.get(DATA_DIR_VARIABLE):

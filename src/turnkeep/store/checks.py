@@ -33,6 +33,8 @@ from turnkeep_client.wire.events import Failure, LogLine, Result, TurnEvent
 MAX_BYTES = 4 * 1024 * 1024
 """Maximum size of the JSON of one write. A tool's result is kept up to 1 MiB, a request body is 1 MiB by default."""
 NAME_CHARS = 200
+METADATA_BYTES = 16 * 1024
+"""Maximum size of the JSON of a conversation's metadata. An import keeps what it has: only service keys import."""
 KEY_CHARS = 255
 STORAGE_KEY_CHARS = 1_024
 AFTER_ALL_FILES = "file_g"
@@ -81,8 +83,7 @@ def check_claim(claim: Claim) -> int:
             raise InvalidRequest("An idempotency key needs the hash of the request it stands for.")
     if claim.lease_seconds <= 0 or claim.queue_limit < 0:
         raise InvalidRequest("A lease must last some time, and a queue cannot be shorter than nothing.")
-    if claim.new.title is not None:
-        check_text(claim.new.title, "title", limit=NAME_CHARS)
+    _check_listed(claim.new)
     return size
 
 
@@ -156,16 +157,26 @@ def check_adopt(worker: object, turn_id: TurnId | None) -> None:
 
 def check_new_conversation(new: NewConversation) -> NewConversation:
     _check_shape(new, NewConversation, "The conversation")
-    if new.title is not None:
-        check_text(new.title, "title", limit=NAME_CHARS)
+    _check_listed(new)
     return new
 
 
 def check_change(change: ConversationChange) -> ConversationChange:
     _check_shape(change, ConversationChange, "The change")
-    if change.title is not None:
-        check_text(change.title, "title", limit=NAME_CHARS)
+    _check_listed(change)
     return change
+
+
+def _check_listed(given: NewConversation | ConversationChange) -> None:
+    """What every list of conversations repeats is short."""
+    if given.title is not None:
+        check_text(given.title, "title", limit=NAME_CHARS)
+    size = len(_encoder.encode(given.metadata)) if given.metadata else 0
+    if size > METADATA_BYTES:
+        raise TooLarge(
+            f"The metadata of a conversation takes {size:,} bytes; at most {METADATA_BYTES:,} are allowed. Keep the "
+            "rest in a database of your own, or attach it as a file."
+        )
 
 
 def check_agent(spec: AgentSpec) -> AgentSpec:
@@ -201,6 +212,8 @@ def check_exported(exported: Exported) -> Exported:
     _check_type(exported, Exported, "The export")
     _check_type(exported.turns, tuple, "The list of turns in the export")
     _check_shape(exported.conversation, Conversation, "The conversation of the export")
+    if exported.conversation.title is not None:
+        check_text(exported.conversation.title, "title", limit=NAME_CHARS, allow_empty=True)
     _check_shape(exported.files, tuple[File, ...], "The files of the export")
     for trace in exported.turns:
         _check_trace(trace)
@@ -341,6 +354,8 @@ def _check_trace(trace: TurnTrace) -> None:
     _check_distinct((row.turn_sequence for row in trace.rows), "turn_sequence")
     if [recorded.seq for recorded in trace.events] != list(range(1, len(trace.events) + 1)):
         raise InvalidRequest("The events of a turn are numbered 1, 2, 3 … in order.")
+    if sum(isinstance(recorded.event, Result | Failure) for recorded in trace.events) > 1:
+        raise InvalidRequest("A turn of the export ends twice.")
 
 
 def _check_distinct(values: Iterable[object], what: str) -> None:

@@ -295,16 +295,17 @@ class ConversationChange(Struct, frozen=True, kw_only=True):
     without: frozenset[Literal["model", "agent_id"]] = frozenset()
 
 
-PAGE_CHARS = 4 * 1024 * 1024
-"""A page of longer rows has fewer of them. What a client does not read stays in the memory of the server."""
+PAGE_BYTES = 4 * 1024 * 1024
+"""A page of longer rows has fewer of them. What a client does not read stays in the memory of the server. The functions
+of PostgreSQL say the same number (`60_client.sql`)."""
 
 
 def rows_that_fit(rows: Sequence[Sequence[Any]], limit: int) -> int:
-    """How many of these rows a page shows: at most `limit`, of about `PAGE_CHARS` together, and at least one."""
-    chars = 0
+    """How many of these rows a page shows: at most `limit`, of about `PAGE_BYTES` together, and at least one."""
+    size = 0
     for place, row in enumerate(rows[:limit]):
-        chars += sum(len(value) for value in row if isinstance(value, str))
-        if chars > PAGE_CHARS:
+        size += sum(len(value if value.isascii() else value.encode()) for value in row if isinstance(value, str))
+        if size > PAGE_BYTES:
             return max(1, place)
     return limit
 

@@ -176,7 +176,8 @@ def _with_display(turn: Turn, rows: Sequence[Message]) -> list[Message]:
 
 
 def checked_and_renamed(exported: Exported, principal: Principal) -> Exported:
-    """The same conversation with new ids, in the workspace of the principal and owned by them. Nothing else changes.
+    """The same conversation with new ids, in the workspace of the principal and owned by them. Its turns are numbered
+    1, 2, 3 … in their order, whatever gaps their ordinals had. Nothing else changes.
 
     Raises InvalidRequest for an export that could not have been exported. A long conversation takes seconds, so this is
     called in a thread.
@@ -214,6 +215,7 @@ class _Renaming:
             new_message_id, (row.id for trace in exported.turns for row in trace.rows)
         )
         self._files: _NewIds[FileId] = _NewIds(new_file_id, (file.id for file in exported.files))
+        self._ordinals = {old: new for new, old in enumerate(sorted(trace.turn.ordinal for trace in exported.turns), 1)}
 
     def exported(self) -> Exported:
         conversation = self._exported.conversation
@@ -246,6 +248,7 @@ class _Renaming:
             workspace_id=self._workspace_id,
             user_id=self._user_id,
             parent_turn_id=self._turns.of(turn.parent_turn_id),
+            ordinal=self._ordinals[turn.ordinal],
             report=self._report(turn.report),
         )
 
@@ -286,10 +289,8 @@ class _Renaming:
                 message_id = self._messages[event.message_id]
                 return structs.replace(event, message_id=message_id, content=self._parts(event.content))
             case Failure():
-                if event.message_id is None:
-                    return event
                 content = None if event.content is None else self._parts(event.content)
-                return structs.replace(event, message_id=self._messages[event.message_id], content=content)
+                return structs.replace(event, message_id=self._messages.of(event.message_id), content=content)
             case ToolCalls() | Step() | Reset():
                 return event
             case _:

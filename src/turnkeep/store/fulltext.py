@@ -6,9 +6,9 @@ Decision: docs/decisions/0107
 
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from turnkeep.ids import ConversationId
 from turnkeep.model.knowledge import Cell
@@ -113,30 +113,31 @@ def _quoted(token: str) -> str:
 
 CHUNK_TURNS = 50
 """Turns that are indexed by one write, of one conversation or of many."""
+SWEPT_WRITES = 40
+"""One sweep indexes at most this many chunks. The next sweep goes on."""
 
 
 class PendingConversation(Struct, frozen=True):
-    """A conversation whose turns after `after` and up to `end` have ended, and are not indexed yet."""
+    """A conversation whose turns after `after` and up to `end` have ended, and are not indexed yet. One write indexes
+    it up to `last`."""
 
     id: ConversationId
     after: int
+    last: int
     end: int
     title: str | None = None
 
-    @property
-    def last(self) -> int:
-        """Up to here one write indexes it."""
-        return min(self.end, self.after + CHUNK_TURNS)
-
 
 class PendingIndex:
-    """Conversations that wait for the search index. Many short ones share one write. A long one takes several, so that
-    a long import is neither read nor locked whole."""
+    """Conversations that wait for the search index, as one look finds them. Many short ones share one write. Of a long
+    one only the first turns are written, so that a long import is neither read nor locked whole."""
 
     def __init__(self, pending: Iterable[PendingConversation]) -> None:
-        self._pending = deque(each for each in pending if each.end > each.after)
+        self._pending = deque(each for each in pending if each.last > each.after)
         self.done = 0
         """How many are up to date now."""
+        self.has_more = False
+        """Whether one was written that has more turns."""
 
     def next_group(self) -> list[PendingConversation]:
         """Those that are written next; none when all are done."""
@@ -144,15 +145,34 @@ class PendingIndex:
         turns = 0
         while self._pending and turns < CHUNK_TURNS:
             group.append(self._pending.popleft())
-            turns += group[-1].last - group[-1].after
+            turns += group[-1].last - group[-1].after  # at least as many as there are: ordinals may have gaps
         return group
 
     def mark(self, group: Iterable[PendingConversation], marked: Collection[ConversationId]) -> None:
         """These of the group were indexed up to their `last`. For the others another worker was quicker."""
         for each in group:
-            if each.id not in marked:
-                continue
-            if each.last < each.end:
-                self._pending.appendleft(structs.replace(each, after=each.last))
-            else:
-                self.done += 1
+            if each.id in marked:
+                self.done += each.last == each.end
+                self.has_more = self.has_more or each.last < each.end
+
+
+async def index_in_chunks(
+    find: Callable[[], Awaitable[Iterable[PendingConversation]]],
+    write: Callable[[list[PendingConversation]], Awaitable[Collection[ConversationId]]],
+    *,
+    writes: int | None = None,
+) -> int:
+    """Index what `find` finds, with at most so many writes; return how many conversations were brought up to date.
+
+    `write` indexes a group, and returns those whose mark was moved. A mark always moves forward, so this ends.
+    """
+    done = 0
+    has_more = True
+    while has_more:
+        pending = PendingIndex(await find())
+        while writes != 0 and (group := pending.next_group()):
+            pending.mark(group, await write(group))
+            writes = None if writes is None else writes - 1
+        done += pending.done
+        has_more = pending.has_more and writes != 0
+    return done

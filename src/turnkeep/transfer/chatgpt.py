@@ -204,9 +204,12 @@ class _Tree:
         return turn.id
 
     def _head(self) -> TurnId | None:
-        """The last turn of the path in view: the one with `current_node`, or else the one that was written last."""
+        """The last turn of the path in view: the one with `current_node`, or else the one that was written last. Nodes
+        that no root leads to may form a ring."""
         own = self._conversation.current_node
-        while own in self._mapping and own not in self._ends:
+        seen: set[str] = set()
+        while own in self._mapping and own not in self._ends and own not in seen:
+            seen.add(own)
             own = next((child for child in reversed(self._mapping[own].children) if child in self._mapping), None)
         return self._ends.get(own or "") or next(reversed(self._parents), None)
 

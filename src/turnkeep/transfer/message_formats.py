@@ -6,6 +6,7 @@ that is not a message is an InvalidRequest that names its place.
 """
 
 from datetime import UTC, datetime
+from itertools import groupby
 
 from msgspec import DecodeError, Struct, json, structs
 
@@ -381,14 +382,11 @@ def _by_side(item: Item) -> list[Item]:
     """The item, or several: where the results of calls stand beside the calls, each side is an item of its own."""
     if item.role != "assistant" or not any(isinstance(block, ToolResult) for block in item.blocks):
         return [item]
-    items: list[Item] = []
-    for block in item.blocks:
-        role: Role = "user" if isinstance(block, ToolResult) else "assistant"
-        if items and items[-1].role == role:
-            items[-1] = structs.replace(items[-1], blocks=(*items[-1].blocks, block))
-        else:
-            items.append(structs.replace(item, role=role, blocks=(block,), is_internal=None))
-    return items
+    sides = groupby(item.blocks, key=lambda block: isinstance(block, ToolResult))
+    return [
+        structs.replace(item, role="user" if is_result else "assistant", blocks=tuple(blocks), is_internal=None)
+        for is_result, blocks in sides
+    ]
 
 
 # Checks that all forms share

@@ -20,7 +20,9 @@ before the first user's message belongs to no question, and is a turn of its own
 which turn they belong to.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -45,6 +47,7 @@ Form = Literal["anthropic", "openai_chat", "openai_responses", "ai_sdk", "rows",
 Reader = Callable[[JsonObject, int, Remarks], list[Item]]
 """Reads one message at its place in the list."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ITEM_TYPES = {"function_call", "function_call_output", "reasoning", "item_reference"}
 _ANTHROPIC_TYPES = {"tool_use", "tool_result", "thinking", "redacted_thinking", "server_tool_use", "document"}
 _RESPONSES_PARTS = {"input_text", "output_text", "input_image", "input_file"}
@@ -221,11 +224,12 @@ def _joined(form: Form, items: list[Item]) -> list[Item]:
 def _with_answers_joined(items: list[Item]) -> list[Item]:
     """Responses lists reasoning, texts and calls of one answer as separate items; here they are one message."""
     joined: list[Item] = []
-    for item in items:
-        if joined and item.role == "assistant" == joined[-1].role:
-            joined[-1] = Item(role="assistant", blocks=joined[-1].blocks + item.blocks)
+    for role, group in groupby(items, key=lambda item: item.role):
+        those = list(group)
+        if role == "assistant" and len(those) > 1:
+            joined.append(Item(role=role, blocks=tuple(block for item in those for block in item.blocks)))
         else:
-            joined.append(item)
+            joined += those
     return joined
 
 
@@ -333,11 +337,26 @@ def _is_only_results(blocks: tuple[Block, ...]) -> bool:
 
 
 def without_surrogates(value: JsonValue) -> JsonValue:
-    """A lone surrogate cannot be stored or sent. A replacement character takes its place."""
+    """A lone surrogate cannot be stored or sent. A replacement character takes its place. A value without one is
+    returned as it is, and not copied: a history may take much memory."""
+    return _without_surrogates(value) if _has_surrogates(value) else value
+
+
+def _without_surrogates(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [without_surrogates(inner) for inner in value]
+        return [_without_surrogates(inner) for inner in value]
     if isinstance(value, dict):
-        return {without_surrogates(key): without_surrogates(inner) for key, inner in value.items()}
+        return {_without_surrogates(key): _without_surrogates(inner) for key, inner in value.items()}
     return value
+
+
+def _has_surrogates(value: JsonValue) -> bool:
+    if isinstance(value, str):
+        return not value.isascii() and _SURROGATE.search(value) is not None
+    if isinstance(value, list):
+        return any(map(_has_surrogates, value))
+    if isinstance(value, dict):
+        return any(map(_has_surrogates, value)) or any(map(_has_surrogates, value.values()))
+    return False

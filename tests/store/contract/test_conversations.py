@@ -28,7 +28,7 @@ from tests.store.factories import (
     transcript_of,
     wait_in_queue,
 )
-from turnkeep.errors import CallerError, NotFound
+from turnkeep.errors import CallerError, NotFound, TooLarge
 from turnkeep.ids import ConversationId, new_agent_id, new_conversation_id
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.principals import Principal
@@ -39,6 +39,56 @@ from turnkeep_client.wire.events import LogLine
 
 async def listed(store: Store, by: Principal) -> list[ConversationId]:
     return [hit.conversation.id for hit in (await store.conversations(by, limit=100)).data]
+
+
+class TestPagesInBytes:
+    """What a reader does not take stays in the server's memory, so a page of large conversations has fewer."""
+
+    async def large(self, store: Store, tenant: Tenant, megabytes: float) -> ConversationId:
+        """A conversation as it may be stored already, or come with an import."""
+        turn = await finish(store, tenant.ann, "needle")
+        exported = await store.export_conversation(tenant.service, turn.conversation_id)
+        conversation = structs.replace(exported.conversation, metadata={"x": "é" * int(megabytes * 2**19)})
+        imported = await store.import_conversation(tenant.bob, structs.replace(exported, conversation=conversation))
+        return imported.id
+
+    @pytest.mark.parametrize("query", [None, "needle"])
+    async def test_end_early_and_lose_none(
+        self, store: Store, tenant: Tenant, database: Database, query: str | None
+    ) -> None:
+        made = []
+        for megabytes in (1.5, 1.5, 0.1, 3.9, 3.9, 3.9, 0.05):
+            await database.advance(seconds=1)
+            made.append(await self.large(store, tenant, megabytes))
+        pages: list[list[ConversationId]] = []
+        cursor: str | None = None
+        while cursor is not None or not pages:
+            page = await store.conversations(tenant.bob, query=query, limit=100, cursor=cursor)
+            pages.append([hit.conversation.id for hit in page.data])
+            cursor = page.next_cursor
+        assert [len(page) for page in pages] == [2, 1, 1, 3]
+        assert [one for page in pages for one in page] == made[::-1]
+
+    async def test_a_service_sees_the_same(self, store: Store, tenant: Tenant) -> None:
+        for _ in range(3):
+            await self.large(store, tenant, 3)
+        first = await store.conversations(tenant.service, limit=100)
+        assert len(first.data) >= 1
+        assert first.next_cursor is not None
+
+
+class TestMetadata:
+    async def test_over_16_KiB_is_refused_wherever_it_is_given(self, store: Store, tenant: Tenant) -> None:
+        fits, large = {"x": "y" * 16_000}, {"x": "y" * 17_000}
+        conversation = await a_conversation(store, tenant.ann, metadata=fits)
+        await store.change_conversation(tenant.ann, conversation.id, ConversationChange(metadata=fits))
+        for refused in (
+            store.create_conversation(tenant.ann, NewConversation(metadata=large)),
+            store.change_conversation(tenant.ann, conversation.id, ConversationChange(metadata=large)),
+            claim(store, tenant.ann, new=NewConversation(metadata=large)),
+        ):
+            with pytest.raises(TooLarge, match="metadata"):
+                await refused
 
 
 class TestCreating:

@@ -423,7 +423,7 @@ class TestLongMessages:
     async def test_are_shown_one_by_one_if_each_is_too_long(
         self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(commands, "PAGE_CHARS", 10)
+        monkeypatch.setattr(commands, "PAGE_BYTES", 10)
         conversation = await a_conversation(store, tenant.ann)
         await store.append(tenant.ann, conversation.id, elsewhere(conversation.id, "Question", "Answer"))
         page = await store.transcript(tenant.ann, conversation.id, limit=100)

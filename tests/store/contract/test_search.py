@@ -19,6 +19,7 @@ from tests.store.factories import (
 )
 from turnkeep.ids import ConversationId
 from turnkeep.model.principals import Principal
+from turnkeep.model.turns import Held, Turn
 from turnkeep.store.commands import ConversationChange, NewConversation
 from turnkeep.store.fulltext import CHUNK_TURNS, PendingConversation, PendingIndex
 from turnkeep.store.ports import Store
@@ -233,24 +234,95 @@ class TestIndexing:
             assert await found(store, tenant.ann, f"question{number}") == [long.id]
 
 
+class TestGapsBetweenOrdinals:
+    """Imports once kept the ordinals of a document, whatever they were."""
+
+    async def test_are_passed_over(self, store: Store, tenant: Tenant, database: Database) -> None:
+        first = await finish(store, tenant.ann, "apricot")
+        second = await finish(store, tenant.ann, "quince", conversation_id=first.conversation_id)
+        await move_turn(database, second, 2**30)
+        async with asyncio.timeout(60):
+            assert await store.index_pending() == 1
+            assert await found(store, tenant.ann, "quince") == [first.conversation_id]
+        assert not (await store.due_work()).has_unindexed
+
+    async def test_in_a_long_conversation(self, store: Store, tenant: Tenant, database: Database) -> None:
+        long = await a_conversation(store, tenant.ann)
+        for number in range(2 * CHUNK_TURNS + 1):
+            await store.append(tenant.ann, long.id, elsewhere(long.id, f"question{number}", "internal", "A"))
+        await database.execute(
+            f"UPDATE turns SET ordinal = ordinal * 1000 WHERE conversation_id = '{long.id}' "
+            f"AND ordinal >= {CHUNK_TURNS};"
+            f"UPDATE conversations SET next_ordinal = {(2 * CHUNK_TURNS + 1) * 1000 + 1} WHERE id = '{long.id}'"
+        )
+        async with asyncio.timeout(60):
+            assert await store.index_pending() == 1
+            for number in (0, CHUNK_TURNS - 2, CHUNK_TURNS - 1, CHUNK_TURNS, 2 * CHUNK_TURNS):
+                assert await found(store, tenant.ann, f"question{number}") == [long.id]
+
+    async def test_when_an_earlier_indexer_stopped_within(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        first = await finish(store, tenant.ann, "apricot")
+        await store.index_pending()
+        second = await finish(store, tenant.ann, "quince", conversation_id=first.conversation_id)
+        await move_turn(database, second, 2**30)
+        await database.execute(f"UPDATE conversations SET indexed_ordinal = 5001 WHERE id = '{first.conversation_id}'")
+        assert (await store.due_work()).has_unindexed
+        async with asyncio.timeout(60):
+            assert await store.index_pending() == 1
+        assert await found(store, tenant.ann, "quince") == [first.conversation_id]
+
+    async def test_before_a_turn_that_runs(self, store: Store, tenant: Tenant, database: Database) -> None:
+        first = await finish(store, tenant.ann, "apricot")
+        held = await begin(store, tenant.ann, "quince", conversation_id=first.conversation_id)
+        await move_turn(database, held, 2**30)
+        async with asyncio.timeout(60):
+            await store.index_pending()
+            assert not (await store.due_work()).has_unindexed
+            await store.settle(held, after=1, settlement=answered(held))
+            assert await found(store, tenant.ann, "quince") == [first.conversation_id]
+
+
+async def move_turn(database: Database, turn: Turn | Held, ordinal: int) -> None:
+    """Give the last turn of its conversation another ordinal, as an import once could."""
+    turn_id = turn.id if isinstance(turn, Turn) else turn.turn_id
+    await database.execute(
+        f"UPDATE turns SET ordinal = {ordinal} WHERE id = '{turn_id}';"
+        f"UPDATE conversations SET next_ordinal = {ordinal + 1} WHERE id = '{turn.conversation_id}'"
+    )
+
+
+class TestOneCall:
+    async def test_does_a_bounded_amount_of_work(
+        self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for module in ("postgres", "sqlite"):
+            monkeypatch.setattr(f"turnkeep.store.{module}.conversations.SWEPT_WRITES", 2)
+        long = await a_conversation(store, tenant.ann)
+        for number in range(3 * CHUNK_TURNS):
+            await store.append(tenant.ann, long.id, elsewhere(long.id, f"question{number}", "internal", "A"))
+        assert await store.index_pending() == 0
+        assert (await store.due_work()).has_unindexed, "the next sweep goes on"
+        assert await store.index_pending() == 1
+        assert not (await store.due_work()).has_unindexed
+
+
 class TestGroupsForTheIndex:
     def test_many_short_conversations_share_one_write(self) -> None:
-        pending = PendingIndex(PendingConversation(ConversationId(f"conv_{n}"), 0, 1) for n in range(CHUNK_TURNS))
+        pending = PendingIndex(PendingConversation(ConversationId(f"conv_{n}"), 0, 1, 1) for n in range(CHUNK_TURNS))
         group = pending.next_group()
         assert len(group) == CHUNK_TURNS
         pending.mark(group, [each.id for each in group])
         assert (pending.next_group(), pending.done) == ([], CHUNK_TURNS)
 
-    def test_a_long_one_takes_several(self) -> None:
-        pending = PendingIndex([PendingConversation(ConversationId("conv_1"), 3, 3 + 2 * CHUNK_TURNS + 1)])
-        ends = []
-        while group := pending.next_group():
-            ends += [each.last for each in group]
-            pending.mark(group, [each.id for each in group])
-        assert ends == [3 + CHUNK_TURNS, 3 + 2 * CHUNK_TURNS, 3 + 2 * CHUNK_TURNS + 1]
-        assert pending.done == 1
+    def test_a_long_one_has_more(self) -> None:
+        pending = PendingIndex([PendingConversation(ConversationId("conv_1"), 3, 3 + CHUNK_TURNS, 2 * CHUNK_TURNS)])
+        group = pending.next_group()
+        pending.mark(group, [each.id for each in group])
+        assert (pending.next_group(), pending.done, pending.has_more) == ([], 0, True)
 
     def test_one_that_another_worker_has_indexed_is_left_alone(self) -> None:
-        pending = PendingIndex([PendingConversation(ConversationId("conv_1"), 0, 2 * CHUNK_TURNS)])
+        pending = PendingIndex([PendingConversation(ConversationId("conv_1"), 0, CHUNK_TURNS, 2 * CHUNK_TURNS)])
         pending.mark(pending.next_group(), [])
-        assert (pending.next_group(), pending.done) == ([], 0)
+        assert (pending.next_group(), pending.done, pending.has_more) == ([], 0, False)

@@ -45,7 +45,7 @@ from turnkeep.store.sqlite.io.session import Session
 from turnkeep.transfer.transcripts import read_transcript
 from turnkeep_client import wire
 from turnkeep_client.wire.blocks import FilePart, FileRef, Text
-from turnkeep_client.wire.events import Files, LogLine, Recorded, Source, Sources
+from turnkeep_client.wire.events import Failure, Files, LogLine, Recorded, Source, Sources
 
 
 async def a_rich_conversation(store: Store, tenant: Tenant) -> ConversationId:
@@ -168,6 +168,31 @@ class TestARoundTrip:
         [named] = {row.attachments[0].file_id for trace in again.turns for row in trace.rows}
         assert {row.sources[0].file_id for trace in again.turns for row in trace.rows} == {named}
 
+    async def test_so_does_what_a_failure_without_an_answer_shows(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        await store.settle(held, after=1, settlement=failed(held))
+        exported = await store.export_conversation(tenant.service, held.conversation_id)
+        secret = await a_file(store, (await a_tenant(store, "Other")).ann, "secret.txt")
+        part = FilePart(file_id=secret.id, name="a.txt", mime_type="text/plain", size=1)
+        failure = Failure(code="internal", message="x", content=(part,))
+        [trace] = exported.turns
+        shown = structs.replace(trace, events=(*trace.events[:-1], Recorded(seq=2, event=failure)))
+        imported = await store.import_conversation(tenant.ann, structs.replace(exported, turns=(shown,)))
+        again = await store.export_conversation(tenant.service, imported.id)
+        last = again.turns[0].events[-1].event
+        assert isinstance(last, Failure)
+        assert last.content is not None
+        assert secret.id not in str(again)
+
+    async def test_with_two_ends_of_one_turn_is_refused(self, store: Store, tenant: Tenant) -> None:
+        turn = await finish(store, tenant.ann)
+        exported = await store.export_conversation(tenant.service, turn.conversation_id)
+        [trace] = exported.turns
+        last = structs.replace(trace.events[-1], seq=len(trace.events) + 1)
+        twice = structs.replace(exported, turns=(structs.replace(trace, events=(*trace.events, last)),))
+        with pytest.raises(InvalidRequest, match="ends twice"):
+            await store.import_conversation(tenant.ann, twice)
+
     async def test_through_json(self, store: Store, tenant: Tenant) -> None:
         exported = await store.export_conversation(tenant.service, await a_rich_conversation(store, tenant))
         read_back = msgspec.json.decode(msgspec.json.encode(exported), type=Exported)
@@ -233,6 +258,24 @@ class TestAnImportedConversation:
         assert following.ordinal == 2
         assert following.parent_turn_id == imported.head_turn_id
         assert (await store.conversation(tenant.bob, imported.id)).message_count == 4
+
+    async def test_its_turns_are_numbered_from_1_without_gaps(self, store: Store, tenant: Tenant) -> None:
+        exported = await store.export_conversation(tenant.service, await a_rich_conversation(store, tenant))
+        apart = structs.replace(
+            exported,
+            turns=tuple(
+                structs.replace(trace, turn=structs.replace(trace.turn, ordinal=trace.turn.ordinal * 2**40 - 7))
+                for trace in reversed(exported.turns)
+            ),
+        )
+        imported = await store.import_conversation(tenant.bob, apart)
+        again = await store.export_conversation(tenant.service, imported.id)
+        assert [trace.turn.ordinal for trace in again.turns] == list(range(1, len(exported.turns) + 1))
+        assert comparable(again)["turns"] == comparable(exported)["turns"], "branches and parents are the same"
+        async with asyncio.timeout(60):
+            await store.index_pending()
+        following = await finish(store, tenant.bob, conversation_id=imported.id)
+        assert following.ordinal == len(exported.turns) + 1
 
     async def test_its_files_wait_for_their_bytes(self, store: Store, tenant: Tenant) -> None:
         turn = await finish(store, tenant.ann)

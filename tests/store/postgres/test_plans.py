@@ -143,8 +143,8 @@ class Crowd(Struct, frozen=True):
             Case("purge_events", (some[:3],), rows=0, blocks=200),
             Case("pending_titles", (None, 500), rows=WAITING),
             Case("pending_titles", (self.tenant.workspace.id, 500), rows=WAITING),
-            Case("pending_conversations", (None, 500), rows=WAITING),
-            Case("pending_conversations", (self.tenant.workspace.id, 500), rows=WAITING),
+            Case("pending_conversations", (None, 500, 50), rows=WAITING),
+            Case("pending_conversations", (self.tenant.workspace.id, 500, 50), rows=WAITING),
             Case("rows_to_index", (waiting, [0] * WAITING, [1] * WAITING), rows=2 * WAITING),
             Case(
                 "index_turns",

@@ -5,9 +5,11 @@ Knows bytes, headers and types, and nothing of endpoints or identities.
 
 import asyncio
 import re
+import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, inspect
@@ -87,9 +89,8 @@ def refuse_duplicate_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 async def read_body(receive: Receive, headers: Headers, *, limit: int) -> bytes:
     """The whole body. Raises TooLarge if it is over `limit`, whatever its Content-Length says."""
-    refusal = TooLarge(f"The body is over {limit:,} bytes. Make it shorter, or attach it as a file.")
-    announced = headers.get("content-length", "0")
-    if announced.isascii() and announced.isdigit() and int(announced[:20]) > limit:
+    refusal = _refusal(limit)
+    if _announced(headers) > limit:
         raise refusal
     chunks: list[bytes] = []
     size = 0
@@ -104,6 +105,32 @@ async def read_body(receive: Receive, headers: Headers, *, limit: int) -> bytes:
         chunks.append(chunk)
         if not message.get("more_body", False):
             return b"".join(chunks)
+
+
+@asynccontextmanager
+async def spooled_body(receive: Receive, headers: Headers, *, limit: int) -> AsyncIterator[BinaryIO]:
+    """The whole body as a temporary file, until the end of the block. Raises as `read_body` does."""
+    if _announced(headers) > limit:
+        raise _refusal(limit)
+    with tempfile.TemporaryFile() as file:
+        size = 0
+        async for chunk in body_chunks(receive):
+            size += len(chunk)
+            if size > limit:
+                raise _refusal(limit)
+            await asyncio.to_thread(file.write, chunk)
+        file.seek(0)
+        yield file
+
+
+def _announced(headers: Headers) -> int:
+    """The Content-Length, if there is a sensible one."""
+    announced = headers.get("content-length", "0")
+    return int(announced[:20]) if announced.isascii() and announced.isdigit() else 0
+
+
+def _refusal(limit: int) -> TooLarge:
+    return TooLarge(f"The body is over {limit:,} bytes. Make it shorter, or attach it as a file.")
 
 
 async def body_chunks(receive: Receive, *, stalled_seconds: float = STALLED_SECONDS) -> AsyncIterator[bytes]:

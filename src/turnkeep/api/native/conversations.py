@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from turnkeep.api import views
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
-from turnkeep.api.http.requests import command_of, null_fields, read_body
+from turnkeep.api.http.requests import command_of, null_fields, spooled_body
 from turnkeep.api.http.responses import JSON, json_response, no_content
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
@@ -23,7 +23,7 @@ from turnkeep.clock import system_clock
 from turnkeep.compiler import Target, compile
 from turnkeep.engine.assembly import budget_of, read_window
 from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound, TooLarge, TurnkeepError
-from turnkeep.fair_queue import owner_of
+from turnkeep.fair_queue import in_daemon_thread, owner_of
 from turnkeep.files.zip_files import ZipReader, ZipRefused
 from turnkeep.ids import AgentId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
@@ -32,6 +32,7 @@ from turnkeep.model.messages import Message
 from turnkeep.model.principals import UserRef
 from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
+from turnkeep.store.checks import NAME_CHARS
 from turnkeep.store.commands import ConversationChange, Exported, NewConversation
 from turnkeep.store.exports import blocks_of, exported_from_rows, read_export, write_export
 from turnkeep.transfer.chatgpt import BranchLimit, is_chatgpt_export, is_conversation_file, read_chatgpt_export
@@ -46,8 +47,9 @@ ONE = "/v1/conversations/{conversation_id}"
 UNPACKED = 2
 """A zip may have this many times the bytes of the largest file when it is unpacked."""
 ZIP_FILES = 50_000
-JSON_VALUES = 5_000_000
-"""An import may have about this many values. Each takes memory, however few bytes it has in the body."""
+JSON_VALUES = 3_000_000
+"""An import may have about this many values. Each takes memory, however few bytes it has in the body. An export of
+ChatGPT has about one in 25 bytes."""
 SMALLER = "Import fewer conversations at a time; `turnkeep import` sends them one by one."
 WAIT_OR_CANCEL = "The branch can be switched once it has ended: follow its events, or cancel it."
 
@@ -293,20 +295,14 @@ async def import_history(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
     are kept as system messages. A message without content is refused. `remarks` say what was left out. The body may be
     as large as a file may be. The conversations get new ids and belong to the principal.
     """
-    # A history may be far longer than any other body, so it has the limit of a file and is read here.
+    # A history may be far longer than any other body, so it has the limit of a file. It waits on the disk.
     limit = call.runtime.settings.max_file_bytes
-    raw = await read_body(call.receive, call.headers, limit=limit)
-    histories, remarks = await asyncio.to_thread(_read_histories, raw, call.query, limit * UNPACKED)
-    made: list[Conversation] = []
-    for exported in histories:
-        try:
-            known = await _with_known_agent(call, exported)
-            readable = await _with_readable_images(call, known, remarks)
-            made.append(await call.runtime.store.import_conversation(call.principal, readable))
-        except TurnkeepError as exc:
-            if made:
-                exc.detail += f" {len(made)} of {len(histories)} conversations are imported, in their order."
-            raise
+    async with (
+        spooled_body(call.receive, call.headers, limit=limit) as body,
+        call.runtime.imports.place(owner_of(call.principal)),
+    ):
+        histories, remarks = await in_daemon_thread(lambda: _read_histories(body.read(), call.query, limit * UNPACKED))
+        made = await _import(call, histories, remarks)
     call.notes["conversation_id"] = made[0].id
     users = await shown_users(call.runtime.store, call.principal, [one.user_id for one in made])
     shown = [views.conversation_of(one, users) for one in made]
@@ -317,6 +313,21 @@ async def import_history(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
 async def import_conversation(call: ApiCall[Nothing, ImportQuery]) -> ASGIApp:
     """The same as `POST /v1/import`."""
     return await import_history(call)
+
+
+async def _import(call: ApiCall[Any, Any], histories: Sequence[Exported], remarks: list[str]) -> list[Conversation]:
+    """The conversations that were made of these, in their order."""
+    made: list[Conversation] = []
+    for exported in histories:
+        try:
+            known = await _with_known_agent(call, exported)
+            readable = await _with_readable_images(call, known, remarks)
+            made.append(await call.runtime.store.import_conversation(call.principal, readable))
+        except TurnkeepError as exc:
+            if made:
+                exc.detail += f" {len(made)} of {len(histories)} conversations are imported, in their order."
+            raise
+    return made
 
 
 async def _shown(call: ApiCall[Any, Any]) -> ASGIApp:
@@ -387,9 +398,21 @@ def _read_histories(raw: bytes, query: ImportQuery, limit: int) -> tuple[list[Ex
     if query.title is not None:
         if len(histories) > 1:
             raise InvalidRequest(f"`title` fits one conversation, and these are {len(histories)}.")
-        conversation = structs.replace(histories[0].conversation, title=query.title)
-        histories = [structs.replace(histories[0], conversation=conversation)]
-    return histories, remarks
+        histories = [_with_title(histories[0], query.title)]
+    return [_with_short_title(exported, remarks) for exported in histories], remarks
+
+
+def _with_title(exported: Exported, title: str) -> Exported:
+    return structs.replace(exported, conversation=structs.replace(exported.conversation, title=title))
+
+
+def _with_short_title(exported: Exported, remarks: list[str]) -> Exported:
+    """The export with a title that may stand here. A remark says the whole of one that is cut."""
+    title = exported.conversation.title
+    if title is None or len(title) <= NAME_CHARS:
+        return exported
+    remarks.append(f"The title was cut after {NAME_CHARS} characters. It was: {title}")
+    return _with_title(exported, title[:NAME_CHARS])
 
 
 def _read_document(raw: bytes, query: ImportQuery, branches: BranchLimit) -> tuple[list[Exported], Sequence[str]]:
@@ -398,6 +421,7 @@ def _read_document(raw: bytes, query: ImportQuery, branches: BranchLimit) -> tup
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
     if isinstance(document, dict) and "turnkeep_export" in document:
+        del document  # it is read again into its own types, and memory for both is much
         return [read_export(raw)], ()
     if query.form is None and is_chatgpt_export(document):
         transcripts = read_chatgpt_export(document, created_at=system_clock(), limit=branches)

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import select
+import stat
 import sys
 import time
 import traceback
@@ -79,8 +80,9 @@ class JsonHandler(logging.StreamHandler[TextIO]):
     In an event loop, lines below the level `warning` wait for others. They wait for `GATHER_SECONDS` at most, and never
     behind a line that is written at once, or when the process ends. Only a process that is killed loses them.
 
-    Standard error may be a pipe that does not block, and is full while its reader is slow. What it does not take is
-    kept, and written later or when the process ends. Beyond `BACKLOG_BYTES` lines are dropped, and a line says so.
+    Standard error may be a pipe that is full while its reader is slow. No write waits for that reader. What the pipe
+    does not take is kept, and written later or when the process ends. Beyond `BACKLOG_BYTES` lines are dropped, and a
+    line says so.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -143,8 +145,9 @@ class JsonHandler(logging.StreamHandler[TextIO]):
     def _send(self, descriptor: int) -> None:
         """Write the backlog until it is empty, or the pipe is full."""
         try:
-            while self._backlog:
-                sent = os.write(descriptor, self._backlog)
+            while self._backlog and (most := _bytes_taken(descriptor)):
+                with memoryview(self._backlog) as all_of_it, all_of_it[:most] as piece:
+                    sent = os.write(descriptor, piece)
                 del self._backlog[:sent]
                 if not self._backlog and self._dropped:
                     self._backlog += self._note_of_dropped()
@@ -203,6 +206,19 @@ def _descriptor_of(stream: TextIO) -> int | None:
     with suppress(BlockingIOError):
         stream.flush()
     return descriptor
+
+
+def _bytes_taken(descriptor: int) -> int:
+    """How many bytes one write may have, so that it does not wait for a reader; 0 if there is no room now.
+
+    The pipe is shared with other processes, so it cannot be made one that does not block. A pipe that can be written to
+    has room for `PIPE_BUF` bytes.
+    """
+    if not os.get_blocking(descriptor) or stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return BACKLOG_BYTES
+    writable = select.poll()
+    writable.register(descriptor, select.POLLOUT)
+    return select.PIPE_BUF if writable.poll(0) else 0
 
 
 def configure_logging(level: LogLevel, *, secrets: Iterable[str] = (), stream: TextIO | None = None) -> None:

@@ -29,7 +29,9 @@ class ConversationStore(Protocol):
         it must occur, the last one perhaps as the beginning of a word; works for CJK."""
 
     async def index_pending(self, *, limit: int = 500) -> int:
-        """Make settled turns searchable; return how many conversations were brought up to date."""
+        """Make settled turns searchable; return how many conversations were brought up to date.
+
+        One call does a bounded amount of work. `due_work` says whether there is more."""
 
     async def change_conversation(
         self, principal: Principal, conversation_id: ConversationId, change: ConversationChange

@@ -39,7 +39,7 @@ from turnkeep.store.commands import (
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import checked_and_renamed
-from turnkeep.store.fulltext import PendingConversation, PendingIndex, tsquery_text
+from turnkeep.store.fulltext import CHUNK_TURNS, SWEPT_WRITES, PendingConversation, index_in_chunks, tsquery_text
 from turnkeep.store.postgres.directory import check_user
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.io.pool import Rows
@@ -154,16 +154,17 @@ class PostgresConversations:
         if query is None:
             rows = await self._database.read_as(principal, "my_conversations", *before, limit + 1)
             hits = [Hit(conversation=to_conversation(row), snippet=None) for row in rows]
+            limit = rows_that_fit(rows, limit)
         else:
             check_text(query, "query", limit=QUERY_CHARS, allow_empty=True)
             wanted = parse_query(query)
             if wanted.is_empty:
                 return Page(data=())
-            hits = await self._search.find(principal, wanted, before, limit + 1)
+            hits, limit = await self._search.find(principal, wanted, before, limit)
         return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
-        return await self._search.index_pending(None, limit=limit)
+        return await self._search.index_pending(None, limit=limit, writes=SWEPT_WRITES)
 
     async def change_conversation(
         self, principal: Principal, conversation_id: ConversationId, change: ConversationChange
@@ -352,30 +353,35 @@ class Search:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def index_pending(self, workspace_id: WorkspaceId | None, *, limit: int) -> int:
+    async def index_pending(self, workspace_id: WorkspaceId | None, *, limit: int, writes: int | None = None) -> int:
         """Make settled turns searchable; return how many conversations were brought up to date.
 
         The mark of a conversation moves only from where it was found, so several workers do not do the same twice.
         """
-        await self._index_titles(workspace_id, limit)
-        found = await self._database.read("pending_conversations", workspace_id, limit)
-        pending = PendingIndex(PendingConversation(*row) for row in found)
-        while group := pending.next_group():
-            pending.mark(group, await self._index(group))
-        return pending.done
 
-    async def find(self, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int) -> list[Hit]:
-        """Conversations of the principal that match, newest change first, with the place where they match."""
+        async def find() -> list[PendingConversation]:
+            found = await self._database.read("pending_conversations", workspace_id, limit, CHUNK_TURNS)
+            return [PendingConversation(*row) for row in found]
+
+        await self._index_titles(workspace_id, limit)
+        return await index_in_chunks(find, self._index, writes=writes)
+
+    async def find(
+        self, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int
+    ) -> tuple[list[Hit], int]:
+        """Conversations of the principal that match, newest change first, with the place where they match; and how many
+        of them a page shows. One more is found, if there is one."""
         await self.index_pending(principal.workspace_id, limit=INDEXED_BEFORE_SEARCH)
         match = tsquery_text(query)
-        found = await self._database.read("found_conversations", *owner_of(principal), match, *before, limit)
+        found = await self._database.read("found_conversations", *owner_of(principal), match, *before, limit + 1)
         ids = [conversation_id for (conversation_id,) in found]
         if not ids:
-            return []
+            return [], limit
         rows = await self._database.read_as(principal, "my_found", ids)
         texts = await self._matching_texts(principal, ids, match)
         conversations = list(map(to_conversation, rows))
-        return await asyncio.to_thread(_hits, conversations, texts, query)  # long texts take a while
+        hits = await asyncio.to_thread(_hits, conversations, texts, query)  # long texts take a while
+        return hits, rows_that_fit(rows, limit)
 
     async def _index_titles(self, workspace_id: WorkspaceId | None, limit: int) -> None:
         titles = sorted(tuple(row) for row in await self._database.read("pending_titles", workspace_id, limit))

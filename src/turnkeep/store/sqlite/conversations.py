@@ -27,6 +27,7 @@ from turnkeep.model.turns import Turn
 from turnkeep.store import checks
 from turnkeep.store.checks import check_service
 from turnkeep.store.commands import (
+    PAGE_BYTES,
     ConversationChange,
     ConversationWithQueue,
     Exported,
@@ -39,7 +40,7 @@ from turnkeep.store.commands import (
 )
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import checked_and_renamed
-from turnkeep.store.fulltext import PendingConversation, PendingIndex, fts_text
+from turnkeep.store.fulltext import CHUNK_TURNS, SWEPT_WRITES, PendingConversation, fts_text, index_in_chunks
 from turnkeep.store.rows import (
     conversation_record,
     json_text,
@@ -178,21 +179,22 @@ class SqliteConversations(StoreThreads):
         await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
         found = await self._read(_candidates, principal, wanted, before, limit + 1)
         places = await self._read(_newest_matches, wanted, found) if found else {}
-        hits = await self._see(principal, _my_hits, wanted, found, places)
-        return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
+        hits, fit = await self._see(principal, _my_hits, wanted, found, places, limit)
+        return page_of(hits, limit=fit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
-        return await self._index(None, limit)
+        return await self._index(None, limit, SWEPT_WRITES)
 
-    async def _index(self, workspace_id: WorkspaceId | None, limit: int) -> int:
+    async def _index(self, workspace_id: WorkspaceId | None, limit: int, writes: int | None = None) -> int:
         """Tokens are made by a reader; the writer only stores them, a chunk at a time."""
-        pending = PendingIndex(await self._read(_pending, workspace_id, limit))
-        while group := pending.next_group():
-            chunks = await self._read(_chunks_of, group)
-            pending.mark(group, await self._write(_write_chunks, chunks))
+
+        async def write(group: Sequence[PendingConversation]) -> list[ConversationId]:
+            return await self._write(_write_chunks, await self._read(_chunks_of, group))
+
+        done = await index_in_chunks(lambda: self._read(_pending, workspace_id, limit), write, writes=writes)
         if titles := await self._read(_pending_titles, workspace_id, limit):
             await self._write(_add_titles, titles)
-        return pending.done
+        return done
 
     async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
         check_service(principal)
@@ -237,13 +239,14 @@ def own_conversation(session: Session, principal: Principal, conversation_id: Co
 def _my_list(session: Session, principal: Principal, limit: int, cursor: str | None) -> Page[Hit]:
     of = list_of(None)
     updated_at, id_ = list_key(cursor, of)
-    values = owner_of(principal) | {"updated_at": updated_at, "id": id_, "limit": limit + 1}
+    values = owner_of(principal) | {"updated_at": updated_at, "id": id_, "limit": limit + 1, "bytes": PAGE_BYTES}
     name = "my_conversations_of_workspace" if values["user"] is None else "my_conversations_of_user"
     del values["org"]
     if values["user"] is None:
         del values["user"]
-    hits = [Hit(conversation=to_conversation(row), snippet=None) for row in session.rows(name, values)]
-    return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
+    rows = session.rows(name, values)
+    hits = [Hit(conversation=to_conversation(row), snippet=None) for row in rows]
+    return page_of(hits, limit=rows_that_fit(rows, limit), cursor_of=lambda hit: list_cursor(of, hit))
 
 
 def _transcript(
@@ -424,7 +427,7 @@ class Chunk(Struct, frozen=True):
 
 
 def _pending(session: Session, workspace_id: WorkspaceId | None, limit: int) -> list[PendingConversation]:
-    found = session.rows("pending_conversations", {"workspace": workspace_id, "limit": limit})
+    found = session.rows("pending_conversations", {"workspace": workspace_id, "limit": limit, "turns": CHUNK_TURNS})
     return [PendingConversation(*row) for row in found]
 
 
@@ -495,7 +498,8 @@ def _candidates(
 ) -> list[ConversationId]:
     """Conversations of the principal that match, newest change first."""
     updated_at, id_ = before
-    values = owner_of(principal) | {"query": fts_text(query), "updated_at": updated_at, "id": id_, "limit": limit}
+    values = owner_of(principal) | {"query": fts_text(query), "updated_at": updated_at, "id": id_}
+    values |= {"limit": limit, "bytes": PAGE_BYTES}
     return [conversation_id for (conversation_id,) in session.rows("search", values)]
 
 
@@ -512,24 +516,24 @@ def _my_hits(
     query: SearchQuery,
     conversation_ids: list[ConversationId],
     places: dict[ConversationId, tuple[str, int]],
-) -> list[Hit]:
-    """What a search found, read as the client sees it, in the order of the ids."""
+    limit: int,
+) -> tuple[list[Hit], int]:
+    """What a search found, read as the client sees it, in the order of the ids; and how many of it a page shows."""
     rows = session.rows("my_conversations_by_id", {"ids": json_text(conversation_ids)})
-    found = {conversation.id: conversation for conversation in map(to_conversation, rows)}
+    seen = [(to_conversation(row), row) for row in rows]
+    by_id = {conversation.id: (conversation, row) for conversation, row in seen}
+    found = [by_id[conversation_id] for conversation_id in conversation_ids if conversation_id in by_id]
     hits = []
-    for conversation_id in conversation_ids:
-        if conversation_id not in found:
-            continue
-        conversation = found[conversation_id]
+    for conversation, _ in found:
         shown = None
-        if conversation_id in places:
-            turn_id, sequence = places[conversation_id]
+        if conversation.id in places:
+            turn_id, sequence = places[conversation.id]
             row = session.row("my_message", {"turn": turn_id, "sequence": sequence})
             shown = snippet(words_of(_content_of(to_message(row))), query) if row is not None else None
         if shown is None and conversation.title is not None:
             shown = snippet(conversation.title, query)
         hits.append(Hit(conversation=conversation, snippet=shown))
-    return hits
+    return hits, rows_that_fit([row for _, row in found], limit)
 
 
 def _content_of(message: Message) -> tuple[Part, ...]:

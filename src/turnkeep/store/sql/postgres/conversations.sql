@@ -223,20 +223,28 @@ SELECT f.id FROM turnkeep.files f WHERE f.id = ANY ($2::text[])
 
 -- name: pending_conversations
 -- slow
--- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
--- they are indexed, the highest one below the first turn that has not ended, and the title. OFFSET 0 keeps each condition a
--- look-up per row found; without it the planner may read every conversation there is.
-SELECT c.id, c.indexed_ordinal,
-       least((SELECT min(t.ordinal) FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'queued'),
-             (SELECT t.ordinal FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
-             c.next_ordinal) - 1,
-       c.title
+-- Conversations that have more turns than are indexed, the first of which has ended, so that indexing makes progress: the
+-- ordinal up to which they are indexed, the one before the turn that comes after the next $3, the highest one below the
+-- first turn that has not ended, and the title. Ordinals may have gaps. OFFSET 0 keeps each condition a look-up per row
+-- found; without it the planner may read every conversation there is.
+SELECT c.id, c.indexed_ordinal, least(n.next - 1, e.stop - 1), e.stop - 1, c.title
   FROM turnkeep.unindexed u
  CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
- WHERE ($1::text IS NULL OR u.workspace_id = $1)
-   AND EXISTS (SELECT 1 FROM turnkeep.turns t
-                WHERE t.conversation_id = c.id AND t.active IN (true, false) AND t.ordinal = c.indexed_ordinal + 1
-                  AND t.settled_at IS NOT NULL OFFSET 0)
+ CROSS JOIN LATERAL (
+       SELECT least((SELECT min(t.ordinal) FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'queued'),
+                    (SELECT t.ordinal FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
+                    c.next_ordinal) AS stop OFFSET 0) e
+ CROSS JOIN LATERAL (
+       SELECT least((SELECT t.ordinal FROM turnkeep.turns t
+                      WHERE t.conversation_id = c.id AND t.active = true AND t.ordinal > c.indexed_ordinal
+                      ORDER BY t.ordinal LIMIT 1 OFFSET $3::integer),
+                    (SELECT t.ordinal FROM turnkeep.turns t
+                      WHERE t.conversation_id = c.id AND t.active = false AND t.ordinal > c.indexed_ordinal
+                      ORDER BY t.ordinal LIMIT 1 OFFSET $3::integer)) AS next OFFSET 0) n
+ WHERE ($1::text IS NULL OR u.workspace_id = $1) AND c.indexed_ordinal < c.next_ordinal - 1
+   AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t
+                    WHERE t.conversation_id = c.id AND t.active IN (true, false) AND t.ordinal = c.indexed_ordinal + 1
+                      AND t.settled_at IS NULL OFFSET 0)
  LIMIT $2
 
 -- name: pending_titles

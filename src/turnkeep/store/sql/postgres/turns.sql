@@ -101,9 +101,10 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
        EXISTS (SELECT 1
                  FROM turnkeep.unindexed u
                 CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
-                WHERE EXISTS (SELECT 1 FROM turnkeep.turns t
-                               WHERE t.conversation_id = c.id AND t.active IN (true, false)
-                                 AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL OFFSET 0)
+                WHERE (c.indexed_ordinal < c.next_ordinal - 1
+                       AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t
+                                        WHERE t.conversation_id = c.id AND t.active IN (true, false)
+                                          AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NULL OFFSET 0))
                    OR (c.title IS NOT NULL
                        AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
                                         WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1

@@ -37,21 +37,36 @@ SELECT m.id, m.turn_id, m.role, m.blocks, m.display, m.attachments, m.sources, m
 
 -- name: my_conversations_of_user
 -- One page of a user's list. The user and workspace are said once more so that the list's own index gives the order.
-SELECT {my_conversation_columns}
-  FROM my_conversations
- WHERE workspace_id = :workspace AND user_id = :user AND deleted_at IS NULL AND kind <> 'run'
-   AND (updated_at, id) < (:updated_at, :id)
- ORDER BY updated_at DESC, id DESC
- LIMIT :limit;
+-- What comes after the row that exceeds :bytes is left out; a second row is always read, which tells that there is more.
+SELECT {c.my_conversation_columns}
+  FROM (SELECT id, row_number() OVER w AS n, sum(size) OVER w - size AS before
+          FROM (SELECT id, updated_at, octet_length(coalesce(title, '')) + octet_length(coalesce(preview, ''))
+                       + coalesce(octet_length(metadata), 0) AS size
+                  FROM my_conversations
+                 WHERE workspace_id = :workspace AND user_id = :user AND deleted_at IS NULL AND kind <> 'run'
+                   AND (updated_at, id) < (:updated_at, :id)
+                 ORDER BY updated_at DESC, id DESC
+                 LIMIT :limit)
+        WINDOW w AS (ORDER BY updated_at DESC, id DESC)) p
+ CROSS JOIN my_conversations c ON c.id = p.id
+ WHERE p.n <= 2 OR p.before <= :bytes
+ ORDER BY p.n;
 
 -- name: my_conversations_of_workspace
--- One page of the whole workspace's list, for a service.
-SELECT {my_conversation_columns}
-  FROM my_conversations
- WHERE workspace_id = :workspace AND deleted_at IS NULL AND kind <> 'run'
-   AND (updated_at, id) < (:updated_at, :id)
- ORDER BY updated_at DESC, id DESC
- LIMIT :limit;
+-- One page of the whole workspace's list, for a service. :bytes bound it as above.
+SELECT {c.my_conversation_columns}
+  FROM (SELECT id, row_number() OVER w AS n, sum(size) OVER w - size AS before
+          FROM (SELECT id, updated_at, octet_length(coalesce(title, '')) + octet_length(coalesce(preview, ''))
+                       + coalesce(octet_length(metadata), 0) AS size
+                  FROM my_conversations
+                 WHERE workspace_id = :workspace AND deleted_at IS NULL AND kind <> 'run'
+                   AND (updated_at, id) < (:updated_at, :id)
+                 ORDER BY updated_at DESC, id DESC
+                 LIMIT :limit)
+        WINDOW w AS (ORDER BY updated_at DESC, id DESC)) p
+ CROSS JOIN my_conversations c ON c.id = p.id
+ WHERE p.n <= 2 OR p.before <= :bytes
+ ORDER BY p.n;
 
 -- name: my_conversations_by_id
 SELECT {my_conversation_columns}
@@ -193,20 +208,29 @@ DELETE FROM files
 RETURNING storage_key;
 
 -- name: pending_conversations
--- Conversations with a settled turn right after what is indexed, so that indexing makes progress: the ordinal up to which
--- they are indexed, the highest one below the first turn that has not ended, and the title if no search finds it yet.
-SELECT c.id, c.indexed_ordinal,
-       coalesce((SELECT min(t.ordinal) FROM turns t
-                  WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) - 1,
+-- Conversations that have more turns than are indexed, the first of which has ended, so that indexing makes progress: the
+-- ordinal up to which they are indexed, the one before the turn that comes after the next :turns, the highest one below the
+-- first turn that has not ended, and the title if no search finds it yet. Ordinals may have gaps.
+SELECT p.id, p.indexed_ordinal, min(p.stop, coalesce(p.next_active, p.stop), coalesce(p.next_beside, p.stop)) - 1,
+       p.stop - 1,
        CASE WHEN NOT EXISTS (SELECT 1 FROM search_entries e
-                              WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)
-            THEN c.title END
-  FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
- WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
-   AND EXISTS (SELECT 1 FROM turns t
-                WHERE t.conversation_id = c.id AND t.active IN (0, 1) AND t.ordinal = c.indexed_ordinal + 1
-                  AND t.settled_at IS NOT NULL)
- LIMIT :limit;
+                              WHERE e.conversation_id = p.id AND e.turn_id = p.id AND e.turn_sequence = -1)
+            THEN p.title END
+  FROM (SELECT c.id, c.indexed_ordinal, c.title,
+               coalesce((SELECT min(t.ordinal) FROM turns t
+                          WHERE t.conversation_id = c.id AND t.status IN ('queued', 'running')), c.next_ordinal) AS stop,
+               (SELECT t.ordinal FROM turns t
+                 WHERE t.conversation_id = c.id AND t.active = 1 AND t.ordinal > c.indexed_ordinal
+                 ORDER BY t.ordinal LIMIT 1 OFFSET :turns) AS next_active,
+               (SELECT t.ordinal FROM turns t
+                 WHERE t.conversation_id = c.id AND t.active = 0 AND t.ordinal > c.indexed_ordinal
+                 ORDER BY t.ordinal LIMIT 1 OFFSET :turns) AS next_beside
+          FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
+         WHERE (:workspace IS NULL OR u.workspace_id = :workspace) AND c.indexed_ordinal < c.next_ordinal - 1
+           AND NOT EXISTS (SELECT 1 FROM turns t
+                            WHERE t.conversation_id = c.id AND t.active IN (0, 1) AND t.ordinal = c.indexed_ordinal + 1
+                              AND t.settled_at IS NULL)
+         LIMIT :limit) p;
 
 -- name: pending_titles
 -- Conversations whose title cannot be found yet, because their first turn has not ended.
@@ -255,19 +279,27 @@ DELETE FROM search_tokens WHERE rowid = :n;
 DELETE FROM search_entries WHERE n = :n;
 
 -- name: search
--- Conversations in which one entry holds every word: a title, or a message on the visible chain.
-SELECT c.id
-  FROM conversations c
- WHERE c.id IN (
-       SELECT e.conversation_id
-         FROM search_tokens s CROSS JOIN search_entries e ON e.n = s.rowid
-        WHERE s.search_tokens MATCH :query AND e.org_id = :org AND e.workspace_id = :workspace
-          AND (:user IS NULL OR e.user_id = :user)
-          AND (e.turn_sequence = -1 OR EXISTS (SELECT 1 FROM turns t WHERE t.id = e.turn_id AND t.active = 1)))
-   AND c.deleted_at IS NULL AND c.kind <> 'run'
-   AND (c.updated_at, c.id) < (:updated_at, :id)
- ORDER BY c.updated_at DESC, c.id DESC
- LIMIT :limit;
+-- Conversations in which one entry holds every word: a title, or a message on the visible chain. :bytes bound them as they
+-- bound a list.
+SELECT id
+  FROM (SELECT id, row_number() OVER w AS n, sum(size) OVER w - size AS before
+          FROM (SELECT c.id, c.updated_at, octet_length(coalesce(c.title, '')) + octet_length(coalesce(c.preview, ''))
+                       + coalesce(octet_length(c.metadata), 0) AS size
+                  FROM conversations c
+                 WHERE c.id IN (
+                       SELECT e.conversation_id
+                         FROM search_tokens s CROSS JOIN search_entries e ON e.n = s.rowid
+                        WHERE s.search_tokens MATCH :query AND e.org_id = :org AND e.workspace_id = :workspace
+                          AND (:user IS NULL OR e.user_id = :user)
+                          AND (e.turn_sequence = -1
+                               OR EXISTS (SELECT 1 FROM turns t WHERE t.id = e.turn_id AND t.active = 1)))
+                   AND c.deleted_at IS NULL AND c.kind <> 'run'
+                   AND (c.updated_at, c.id) < (:updated_at, :id)
+                 ORDER BY c.updated_at DESC, c.id DESC
+                 LIMIT :limit)
+        WINDOW w AS (ORDER BY updated_at DESC, id DESC))
+ WHERE n <= 2 OR before <= :bytes
+ ORDER BY n;
 
 -- name: newest_matches
 -- The newest matching message of each of these conversations (the bare columns are those of the greatest place).

@@ -379,9 +379,10 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                 WHERE t.status = 'running' AND t.background = 0 AND t.watched_until < :now
                   AND t.cancel_requested_at IS NULL),
        EXISTS (SELECT 1 FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
-                WHERE EXISTS (SELECT 1 FROM turns t
-                               WHERE t.conversation_id = c.id AND t.active IN (0, 1)
-                                 AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL)
+                WHERE (c.indexed_ordinal < c.next_ordinal - 1
+                       AND NOT EXISTS (SELECT 1 FROM turns t
+                                        WHERE t.conversation_id = c.id AND t.active IN (0, 1)
+                                          AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NULL))
                    OR (c.title IS NOT NULL
                        AND NOT EXISTS (SELECT 1 FROM search_entries e
                                         WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1))),

@@ -83,9 +83,9 @@ ENGINE_TABLES: Final = frozenset(
 _FUNCTIONS: Final = frozenset({
     "abs", "avg", "coalesce", "count", "date", "datetime", "format", "glob", "group_concat", "ifnull", "iif", "instr",
     "json", "json_array", "json_array_length", "json_extract", "json_group_array", "json_group_object", "json_object",
-    "json_quote", "json_type", "json_valid", "length", "like", "lower", "ltrim", "max", "min", "nullif", "printf",
-    "replace", "round", "rtrim", "strftime", "string_agg", "substr", "substring", "sum", "time", "total", "trim",
-    "typeof", "unicode", "upper", "->", "->>",
+    "json_quote", "json_type", "json_valid", "length", "like", "lower", "ltrim", "max", "min", "nullif",
+    "octet_length", "printf", "replace", "round", "row_number", "rtrim", "strftime", "string_agg", "substr",
+    "substring", "sum", "time", "total", "trim", "typeof", "unicode", "upper", "->", "->>",
     "turnkeep_org", "turnkeep_workspace", "turnkeep_user", "turnkeep_is_service",
 })
 # fmt: on

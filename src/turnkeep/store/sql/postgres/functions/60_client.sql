@@ -66,18 +66,26 @@ BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     IF p_user = '*' THEN
         RETURN QUERY
-        SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
-          FROM turnkeep.conversations c
-         WHERE c.workspace_id = p_workspace AND c.deleted_at IS NULL AND c.kind <> 'run'
-           AND c.updated_period <= p_updated_at / 300000 AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
-         ORDER BY c.updated_period DESC, c.updated_at DESC, c.id DESC LIMIT p_limit;
+        SELECT l.c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
+          FROM (SELECT x.c, row_number() OVER () AS n, sum(x.size) OVER (ROWS UNBOUNDED PRECEDING) - x.size AS before
+                  FROM (SELECT c, octet_length(concat(c.title, c.preview)) + coalesce(octet_length(c.metadata), 0) AS size
+                          FROM turnkeep.conversations c
+                         WHERE c.workspace_id = p_workspace AND c.deleted_at IS NULL AND c.kind <> 'run'
+                           AND c.updated_period <= p_updated_at / 300000
+                           AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
+                         ORDER BY c.updated_period DESC, c.updated_at DESC, c.id DESC LIMIT p_limit) x) l
+         WHERE l.n <= 2 OR l.before <= 4194304;
     ELSE
         RETURN QUERY
-        SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
-          FROM turnkeep.conversations c
-         WHERE c.workspace_id = p_workspace AND c.user_id = p_user AND c.deleted_at IS NULL AND c.kind <> 'run'
-           AND c.updated_period <= p_updated_at / 300000 AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
-         ORDER BY c.updated_period DESC, c.updated_at DESC, c.id DESC LIMIT p_limit;
+        SELECT l.c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
+          FROM (SELECT x.c, row_number() OVER () AS n, sum(x.size) OVER (ROWS UNBOUNDED PRECEDING) - x.size AS before
+                  FROM (SELECT c, octet_length(concat(c.title, c.preview)) + coalesce(octet_length(c.metadata), 0) AS size
+                          FROM turnkeep.conversations c
+                         WHERE c.workspace_id = p_workspace AND c.user_id = p_user AND c.deleted_at IS NULL AND c.kind <> 'run'
+                           AND c.updated_period <= p_updated_at / 300000
+                           AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
+                         ORDER BY c.updated_period DESC, c.updated_at DESC, c.id DESC LIMIT p_limit) x) l
+         WHERE l.n <= 2 OR l.before <= 4194304;
     END IF;
     v_user := turnkeep.become('', '', '');
 END $$;
@@ -90,9 +98,12 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
-      FROM turnkeep.conversations c WHERE c.id = ANY (p_conversations)
-     ORDER BY c.updated_at DESC, c.id DESC;
+    SELECT l.c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
+      FROM (SELECT x.c, row_number() OVER () AS n, sum(x.size) OVER (ROWS UNBOUNDED PRECEDING) - x.size AS before
+              FROM (SELECT c, octet_length(concat(c.title, c.preview)) + coalesce(octet_length(c.metadata), 0) AS size
+                      FROM turnkeep.conversations c WHERE c.id = ANY (p_conversations)
+                     ORDER BY c.updated_at DESC, c.id DESC) x) l
+     WHERE l.n <= 2 OR l.before <= 4194304;
     v_user := turnkeep.become('', '', '');
 END $$;
 
