@@ -40,6 +40,7 @@ from turnkeep.api.native import (
     signin,
     skills,
     turns,
+    waits,
 )
 from turnkeep.api.openai import chat_completions
 from turnkeep.api.openapi import document
@@ -126,6 +127,7 @@ def all_endpoints(
 
     topics = (
         turns.endpoints,
+        waits.endpoints,
         conversations.endpoints,
         files.endpoints,
         agents.endpoints,

@@ -37,6 +37,9 @@ _STREAM_EVENTS: dict[str, type] = {
     "sources": events.Sources,
     "files": events.Files,
     "reset": events.Reset,
+    "approval": events.Approval,
+    "client_calls": events.ClientCalls,
+    "steered": events.Steered,
     "result": events.Result,
     "error": events.Failure,
 }

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, OrgId, OutboxId, UserId, WorkspaceId
 
-OutboxType = Literal["turn.succeeded", "turn.failed", "turn.cancelled"]
+OutboxType = Literal["turn.succeeded", "turn.failed", "turn.cancelled", "turn.waiting"]
 
 
 class OutboxEntry(Struct, frozen=True, kw_only=True):

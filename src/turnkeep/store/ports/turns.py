@@ -18,6 +18,7 @@ from turnkeep.store.commands import (
     Renewal,
     Settled,
     Settlement,
+    Taken,
     TurnTrace,
     Window,
 )
@@ -57,6 +58,11 @@ class TurnStore(Protocol):
 
         A repeat of a record whose answer was lost is recognised and acknowledged. Raises LeaseLost when another
         worker has taken the turn over, TurnSettled when it has ended.
+        """
+
+    async def take_steers(self, held: Held, *, after: int, sequence: int) -> Taken:
+        """Take the words that steer the turn into it, in their order: rows from `sequence` on, and events after
+        `after`. The queued turns that had these words end. Repeats and errors as for `record`.
         """
 
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:

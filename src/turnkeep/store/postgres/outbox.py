@@ -6,7 +6,7 @@ from turnkeep.ids import OutboxId, TurnId, new_outbox_id
 from turnkeep.model.outbox import OutboxEntry
 from turnkeep.store.postgres.io.database import Database
 from turnkeep.store.rows import to_entry
-from turnkeep.store.rules.outbox import NewEntry, ended_turn
+from turnkeep.store.rules.outbox import NewEntry, told_turn
 
 
 class PostgresOutbox:
@@ -29,4 +29,4 @@ class PostgresOutbox:
 
 def cancelled_entries(turn_ids: Iterable[TurnId]) -> list[NewEntry]:
     """The entries of turns that are cancelled while they wait."""
-    return [ended_turn(new_outbox_id(), turn_id, "cancelled") for turn_id in turn_ids]
+    return [told_turn(new_outbox_id(), turn_id, "cancelled") for turn_id in turn_ids]

@@ -21,7 +21,9 @@ from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
 from turnkeep.store.postgres.outbox import PostgresOutbox
 from turnkeep.store.postgres.sessions import PostgresSessions
+from turnkeep.store.postgres.steers import PostgresSteers
 from turnkeep.store.postgres.turns import PostgresTurns
+from turnkeep.store.postgres.waits import PostgresWaits
 
 POOL_SIZE = 10
 RETRY_SECONDS = 10.0
@@ -31,6 +33,8 @@ COMMAND_SECONDS = 4.0
 class PostgresStore(
     PostgresTurns,
     PostgresLeases,
+    PostgresWaits,
+    PostgresSteers,
     PostgresConversations,
     PostgresDirectory,
     PostgresSessions,

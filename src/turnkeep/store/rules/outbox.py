@@ -1,4 +1,6 @@
-"""Rules of the outbox: which entry the end of a turn writes."""
+"""Rules of the outbox: which entry a turn writes when it ends, and when it waits."""
+
+from typing import Literal
 
 from msgspec import Struct
 
@@ -6,10 +8,13 @@ from turnkeep.ids import OutboxId, TurnId
 from turnkeep.model.outbox import OutboxType
 from turnkeep.model.turns import FinalStatus
 
-_TYPES: dict[FinalStatus, OutboxType] = {
+ToldStatus = FinalStatus | Literal["waiting"]
+
+_TYPES: dict[ToldStatus, OutboxType] = {
     "succeeded": "turn.succeeded",
     "failed": "turn.failed",
     "cancelled": "turn.cancelled",
+    "waiting": "turn.waiting",
 }
 
 
@@ -21,6 +26,6 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     turn_id: TurnId
 
 
-def ended_turn(entry_id: OutboxId, turn_id: TurnId, status: FinalStatus) -> NewEntry:
-    """The entry of a turn that ends now. Every way in which a turn can end writes one."""
+def told_turn(entry_id: OutboxId, turn_id: TurnId, status: ToldStatus) -> NewEntry:
+    """The entry of a turn that ends now, or waits. Every way in which a turn can end writes one."""
     return NewEntry(id=entry_id, type=_TYPES[status], turn_id=turn_id)

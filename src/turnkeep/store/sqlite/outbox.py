@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from turnkeep.ids import OutboxId, new_outbox_id
 from turnkeep.model.outbox import OutboxEntry
-from turnkeep.model.turns import FinalStatus, Turn
+from turnkeep.model.turns import Turn
 from turnkeep.store.rows import to_entry
-from turnkeep.store.rules.outbox import ended_turn
+from turnkeep.store.rules.outbox import ToldStatus, told_turn
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
 
@@ -28,9 +28,9 @@ class SqliteOutbox(StoreThreads):
         await self._write(_postpone, entry_id, int(seconds * 1000))
 
 
-def write_outbox(session: Session, turn: Turn, status: FinalStatus, org_id: str) -> None:
-    """Write the entry which says that this turn has ended."""
-    entry = ended_turn(new_outbox_id(), turn.id, status)
+def write_outbox(session: Session, turn: Turn, status: ToldStatus, org_id: str) -> None:
+    """Write the entry which says that this turn has ended, or waits."""
+    entry = told_turn(new_outbox_id(), turn.id, status)
     session.run(
         "insert_entry",
         (

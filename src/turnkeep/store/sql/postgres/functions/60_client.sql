@@ -21,7 +21,8 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+    SELECT c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
       FROM turnkeep.conversations c WHERE c.id = p_conversation;
     v_user := turnkeep.become('', '', '');
 END $$;
@@ -38,7 +39,8 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
+    SELECT c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
            q.id, q.turn_id, q.role, q.blocks, q.display, q.attachments, q.sources, q.usage, q.status, q.created_at,
            q.model, q.facts
       FROM turnkeep.conversations c
@@ -66,14 +68,16 @@ BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     IF p_user = '*' THEN
         RETURN QUERY
-        SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+        SELECT c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
           FROM turnkeep.conversations c
          WHERE c.workspace_id = p_workspace AND c.deleted_at IS NULL AND c.kind <> 'run'
            AND c.updated_period <= p_updated_at / 300000 AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
          ORDER BY c.updated_period DESC, c.updated_at DESC, c.id DESC LIMIT p_limit;
     ELSE
         RETURN QUERY
-        SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+        SELECT c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
           FROM turnkeep.conversations c
          WHERE c.workspace_id = p_workspace AND c.user_id = p_user AND c.deleted_at IS NULL AND c.kind <> 'run'
            AND c.updated_period <= p_updated_at / 300000 AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
@@ -90,7 +94,8 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+    SELECT c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
       FROM turnkeep.conversations c WHERE c.id = ANY (p_conversations)
      ORDER BY c.updated_at DESC, c.id DESC;
     v_user := turnkeep.become('', '', '');
@@ -139,7 +144,8 @@ BEGIN
     IF p_is_ascending THEN
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
-               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+               m.display, m.attachments, m.sources, m.usage,
+               CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at, coalesce(m.provider, t.model),
                CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, r.report) > 0 THEN
                    concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
                           coalesce(r.report, 'null'), ']') END,
@@ -152,7 +158,8 @@ BEGIN
     ELSE
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
-               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+               m.display, m.attachments, m.sources, m.usage,
+               CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at, coalesce(m.provider, t.model),
                CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, r.report) > 0 THEN
                    concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
                           coalesce(r.report, 'null'), ']') END,
@@ -184,7 +191,7 @@ RETURNS TABLE (id text, conversation_id text, workspace_id text, user_id text, p
                cancel_requested_at bigint, background boolean, source text, model text, snapshot text,
                input_tokens bigint, output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint,
                month text, error text, metadata text, created_at bigint, started_at bigint, settled_at bigint,
-               report text)
+               report text, waiting text, waiting_until bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_user text;
