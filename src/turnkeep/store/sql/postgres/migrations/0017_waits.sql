@@ -21,3 +21,5 @@ BEGIN
 END $$;
 CREATE TRIGGER turns_are_stopped BEFORE UPDATE OF cancel_requested_at ON turnkeep.turns
     FOR EACH ROW WHEN (NEW.cancel_requested_at IS NOT NULL AND NEW.waiting_until > 0) EXECUTE FUNCTION turnkeep.end_wait();
+
+REVOKE ALL ON FUNCTION turnkeep.end_wait FROM PUBLIC;
