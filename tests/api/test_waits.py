@@ -165,7 +165,8 @@ class TestDecisions:
         path = f"/v1/turns/{turn['id']}/approvals"
         unknown = await user.post(path, json={"decisions": [{"call_id": "call_x", "decision": "allow"}]})
         assert code_of(unknown) == (404, "not_found")
-        for body in ({}, {"decisions": []}, {"decisions": [{"call_id": "x", "decision": "maybe"}]}):
+        bodies: list[Json] = [{}, {"decisions": []}, {"decisions": [{"call_id": "x", "decision": "maybe"}]}]
+        for body in bodies:
             assert code_of(await user.post(path, json=body)) == (422, "invalid_request")
         missing = f"/v1/turns/{fake_id('turn')}/approvals"
         decision = {"decisions": [{"call_id": "x", "decision": "allow"}]}

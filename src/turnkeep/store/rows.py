@@ -367,7 +367,7 @@ def to_turn(row: Row) -> Turn:
         parent_turn_id=parent_turn_id,
         ordinal=ordinal,
         active=bool(active),
-        status="waiting" if waiting_until else status,
+        status=status if waiting_until is None else "waiting",
         attempt=attempt,
         failures=failures,
         last_seq=last_seq,

@@ -13,11 +13,14 @@ from turnkeep.store.postgres.io.statements import statements
 
 FEW, MANY = 30_000, 500_000
 USERS = 1_000
+ANSWERED_LATER = 10_000
+"""Turns that wait for a person."""
 WAITING = 3
 """Conversations with turns that no search finds yet."""
 
 # One in a second, of a thousand users. Each has a settled turn of two messages, and a title that can be found. For
-# every ten there is a file, in a conversation or saved, of which the first few are deleted, and a table.
+# every ten there is a file, in a conversation or saved, of which the first few are deleted, and a table. In the first
+# ten thousand a second turn waits for a person.
 INSERTS = (
     """
 INSERT INTO turnkeep.conversations (id, org_id, workspace_id, user_id, kind, title, turn_count, message_count,
@@ -32,6 +35,13 @@ INSERT INTO turnkeep.turns (id, org_id, workspace_id, conversation_id, user_id, 
 SELECT format('turn_%s', n), {org}, {workspace}, format('conv_%s', n), format('user_%s', n % {users}), 1, true,
        'succeeded', 1, 2, 'user_1', 'api', '2025-06', n * 1000, n * 1000, n * 1000
   FROM generate_series(1, {size}) n
+""",
+    """
+INSERT INTO turnkeep.turns (id, org_id, workspace_id, conversation_id, user_id, ordinal, active, status, attempt,
+                            last_seq, principal_ref, source, month, background, waiting, waiting_until, created_at)
+SELECT format('turn_waits_%s', n), {org}, {workspace}, format('conv_%s', n), format('user_%s', n % {users}), 2, true,
+       'running', 2, 3, 'user_1', 'api', '2025-06', true, '{{"reason":"approval"}}', 4000000000000 + n, n * 1000
+  FROM generate_series(1, {answered_later}) n
 """,
     """
 INSERT INTO turnkeep.messages (turn_id, turn_sequence, id, org_id, conversation_id, role, internal, blocks, created_at)
@@ -102,6 +112,7 @@ class Crowd(Struct, frozen=True):
             Case("conversations_waiting", rows=0),
             Case("expired_turns", (50, False), rows=0),
             Case("cancel_unwatched", rows=0),
+            Case("end_overdue_waits", rows=0),
             Case("last_seqs", ([f"turn_{n}" for n in range(1, 11)],), rows=10),
             Case("pending_titles", (None, 500), rows=WAITING),
             Case("pending_titles", (self.tenant.workspace.id, 500), rows=WAITING),
@@ -217,6 +228,7 @@ async def crowd(request: pytest.FixtureRequest, uri: str, tenant: Tenant) -> Asy
         "workspace": f"'{tenant.workspace.id}'",
         "users": USERS,
         "waiting": WAITING,
+        "answered_later": ANSWERED_LATER,
         "size": size,
     }
     for insert in INSERTS:

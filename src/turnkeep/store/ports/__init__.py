@@ -18,7 +18,6 @@ from turnkeep.store.ports.outbox import OutboxStore
 from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.store import Store
 from turnkeep.store.ports.turns import TurnStore
-from turnkeep.store.ports.waits import WaitStore
 
 __all__ = [
     "ConversationStore",
@@ -30,5 +29,4 @@ __all__ = [
     "SessionStore",
     "Store",
     "TurnStore",
-    "WaitStore",
 ]

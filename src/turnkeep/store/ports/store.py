@@ -10,12 +10,10 @@ from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import OutboxStore
 from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.turns import TurnStore
-from turnkeep.store.ports.waits import WaitStore
 
 
 class Store(
     TurnStore,
-    WaitStore,
     ConversationStore,
     DirectoryStore,
     SessionStore,

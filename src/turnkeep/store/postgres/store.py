@@ -21,7 +21,6 @@ from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
 from turnkeep.store.postgres.outbox import PostgresOutbox
 from turnkeep.store.postgres.sessions import PostgresSessions
-from turnkeep.store.postgres.steers import PostgresSteers
 from turnkeep.store.postgres.turns import PostgresTurns
 from turnkeep.store.postgres.waits import PostgresWaits
 
@@ -34,7 +33,6 @@ class PostgresStore(
     PostgresTurns,
     PostgresLeases,
     PostgresWaits,
-    PostgresSteers,
     PostgresConversations,
     PostgresDirectory,
     PostgresSessions,

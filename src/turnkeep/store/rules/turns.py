@@ -231,7 +231,8 @@ def promotion(facts: PromotionFacts) -> Promotion:
 
 
 LET_GO = 0
-"""The lease of a turn whose holder gave it up on purpose (hand-over, release, promotion)."""
+"""The lease of a turn whose holder gave it up on purpose (hand-over, release, promotion). That of a turn which goes on
+after a wait is one less."""
 
 
 class ExpiredTurn(Struct, frozen=True):
@@ -268,7 +269,7 @@ def adoption(turn: ExpiredTurn) -> Adoption:
     """
     attempt = turn.attempt + 1
     is_first_start = turn.attempt == 0
-    was_let_go = turn.lease_until == LET_GO
+    was_let_go = turn.lease_until <= LET_GO
     failures = turn.failures
     event: TurnEvent
     if is_first_start or turn.has_waited:

@@ -1,13 +1,21 @@
-"""Rules of waits: what an answer to a waiting call does. The first answer holds, and a repeat changes nothing."""
+"""Rules of waits and of steering.
 
-from collections.abc import Mapping
+- An answer to a waiting call: the first one holds, and a repeat changes nothing.
+- Words that steer a turn: how the questions of queued turns become rows and events of the turn that runs.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
 from turnkeep.errors import AlreadyDecided, InvalidRequest, NotFound
 from turnkeep.ids import CallId
-from turnkeep.model.turns import Turn
+from turnkeep.model.messages import Message
+from turnkeep.model.turns import Held, Turn
 from turnkeep.model.waits import UNANSWERED, CallAnswer, Wait, WaitingCall, WaitReason, digest_of, reason_of, trust_of
+from turnkeep.store.commands import Taken
+from turnkeep_client.wire.blocks import paragraphs_of
+from turnkeep_client.wire.events import Steered, TurnEvent
 
 
 def answered(turn: Turn, given: Mapping[CallId, CallAnswer], *, reason: WaitReason, now: int) -> Wait | None:
@@ -72,3 +80,19 @@ def _refuse(turn: Turn, call: WaitingCall, answer: CallAnswer) -> None:
     decision = held.verdict if call.reason == "approval" else None
     said = f"was decided already ({decision}, by {held.by})" if decision else "has its result already"
     raise AlreadyDecided(f"Call {call.id} {said}. The first answer holds.", turn_id=turn.id, decision=decision)
+
+
+def taken(held: Held, questions: Sequence[Message], *, sequence: int) -> Taken:
+    """These questions as rows of the turn that is held, numbered from `sequence` on. They keep their ids."""
+    rows = tuple(
+        structs.replace(question, turn_id=held.turn_id, turn_sequence=sequence + place)
+        for place, question in enumerate(questions)
+    )
+    return Taken(rows=rows, events=tuple(Steered(message_id=row.id, message=paragraphs_of(row.blocks)) for row in rows))
+
+
+def already_taken(rows: Sequence[Message], events: Sequence[TurnEvent], *, sequence: int) -> Taken | None:
+    """What was taken by a call whose answer was lost; None if these events are not of such a call."""
+    if not events or not all(isinstance(event, Steered) for event in events):
+        return None
+    return Taken(rows=tuple(row for row in rows if row.turn_sequence >= sequence), events=tuple(events))

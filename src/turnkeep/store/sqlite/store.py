@@ -22,7 +22,6 @@ from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_read
 from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
 from turnkeep.store.sqlite.outbox import SqliteOutbox
 from turnkeep.store.sqlite.sessions import SqliteSessions
-from turnkeep.store.sqlite.steers import SqliteSteers
 from turnkeep.store.sqlite.turns import TurnVerbs
 from turnkeep.store.sqlite.waits import SqliteWaits
 
@@ -30,7 +29,6 @@ from turnkeep.store.sqlite.waits import SqliteWaits
 class SqliteStore(
     TurnVerbs,
     SqliteWaits,
-    SqliteSteers,
     SqliteConversations,
     SqliteDirectory,
     SqliteSessions,

@@ -1,4 +1,4 @@
-"""Waits on SQLite."""
+"""Waits and steering on SQLite."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,19 +9,29 @@ from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.model.waits import CallAnswer, Wait, WaitReason
 from turnkeep.store import checks
-from turnkeep.store.rows import json_text, to_names
-from turnkeep.store.rules.turns import fence_refusal
-from turnkeep.store.rules.waits import answered, newly_trusted
+from turnkeep.store.commands import Taken
+from turnkeep.store.rows import json_text, to_message, to_names
+from turnkeep.store.rules.turns import STEERED, STEERED_EVENT, fence_refusal, stand_of
+from turnkeep.store.rules.waits import already_taken, answered, newly_trusted, taken
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
-from turnkeep.store.sqlite.leases import own_turn
+from turnkeep.store.sqlite.leases import cancel_waiting, own_turn
 from turnkeep.store.sqlite.outbox import write_outbox
-from turnkeep.store.sqlite.turns import Entries, claimed_turn, entries_of, has_events, record_entries, state_of
-from turnkeep_client.wire.events import TurnEvent
+from turnkeep.store.sqlite.turns import (
+    Entries,
+    claimed_turn,
+    entries_of,
+    events_after,
+    has_events,
+    record_entries,
+    rows_of_turn,
+    state_of,
+)
+from turnkeep_client.wire.events import Recorded, TurnEvent
 
 
 class SqliteWaits(StoreThreads):
-    """The verbs of waits. Promises are those of `ports.WaitStore`."""
+    """The verbs of waits, and the one of steering. Promises are those of `ports.TurnStore`."""
 
     async def wait(self, held: Held, *, after: int, events: Sequence[TurnEvent], wait: Wait) -> bool:
         checks.check_record(held, (), events, ())
@@ -39,6 +49,10 @@ class SqliteWaits(StoreThreads):
 
     async def trusted_tools(self, conversation_id: ConversationId) -> frozenset[str]:
         return frozenset(await self._read(_trusted_tools, check_id(conversation_id, "conv")))
+
+    async def take_steers(self, held: Held, *, after: int, sequence: int) -> Taken:
+        check_id(held.turn_id, "turn")
+        return await self._write(_take_steers, held, after, sequence)
 
 
 def _wait(session: Session, held: Held, after: int, entries: Entries, wait: Wait) -> bool:
@@ -67,13 +81,13 @@ def _answer_calls(
     wait = answered(turn, answers, reason=reason, now=session.now)
     if wait is None:
         return turn
-    until = 0 if wait.reason is None else wait.expires_at
+    until = None if wait.reason is None else wait.expires_at
     session.run("change_wait", {"turn": turn_id, "waiting": json_text(wait), "until": until})
     trusted = _trusted_tools(session, turn.conversation_id)
     if new := [tool for tool in newly_trusted(turn, wait) if tool not in trusted]:
         tools = json_text(sorted({*trusted, *new}))
         session.run("trust_tools", {"conversation": turn.conversation_id, "tools": tools})
-    return structs.replace(turn, wait=wait, status="waiting" if until else "running")
+    return structs.replace(turn, wait=wait, status="running" if until is None else "waiting")
 
 
 def _end_overdue_waits(session: Session) -> list[TurnId]:
@@ -83,3 +97,27 @@ def _end_overdue_waits(session: Session) -> list[TurnId]:
 def _trusted_tools(session: Session, conversation_id: ConversationId) -> tuple[str, ...]:
     row = session.row("trusted_tools", {"conversation": conversation_id})
     return () if row is None or row[0] is None else to_names(row[0])
+
+
+def _take_steers(session: Session, held: Held, after: int, sequence: int) -> Taken:
+    state = state_of(session, held.turn_id)
+    stand = stand_of(state, held, after)
+    if stand == "ahead":
+        told = [recorded.event for recorded in events_after(session, held.turn_id, after)]
+        if known := already_taken(rows_of_turn(session, held.turn_id), told, sequence=sequence):
+            return known
+    if stand != "held":
+        raise fence_refusal(stand, held, after, None if state is None else state.last_seq)
+    which = {"conversation": held.conversation_id, "turn": held.turn_id}
+    questions = [to_message(row) for row in session.rows("steers_of", which)]
+    if not questions:
+        return Taken()
+    found = taken(held, questions, sequence=sequence)
+    ended = []
+    for question in questions:
+        turn = cancel_waiting(session, question.turn_id, error=STEERED, event=STEERED_EVENT)
+        ended.append((turn.id, Recorded(seq=turn.last_seq, event=STEERED_EVENT)))
+    record_entries(session, held, after, entries_of(found.rows, found.events, ()))
+    counts = {"conversation": held.conversation_id, "turns": 0, "messages": len(found.rows), "now": session.now}
+    session.run("conversation_counts", counts)
+    return Taken(rows=found.rows, events=found.events, ended=tuple(ended))

@@ -52,19 +52,19 @@ SELECT $4, w.org_id, w.workspace_id, w.user_id, $5, w.conversation_id, w.id, n.n
   FROM waiting w, (SELECT turnkeep.now_ms() AS now) n
 
 -- name: change_wait
--- Another answer came. With $3 = 0 the turn goes on: any worker may adopt it.
+-- Another answer came. Without $3 the turn goes on: any worker may adopt it.
 UPDATE turnkeep.turns t
-   SET waiting = $2, waiting_until = $3::bigint, lease_until = CASE WHEN $3::bigint > 0 THEN t.lease_until ELSE 0 END
+   SET waiting = $2, waiting_until = $3::bigint, lease_until = CASE WHEN $3::bigint IS NULL THEN -1 ELSE t.lease_until END
  WHERE t.id = $1
 
 -- name: end_overdue_waits
 -- What was not answered in time goes on without an answer.
 WITH overdue AS MATERIALIZED (
-    SELECT t.id FROM turnkeep.turns t, (SELECT turnkeep.now_ms() AS now OFFSET 0) n
-     WHERE t.waiting_until > 0 AND t.waiting_until <= n.now
+    SELECT t.id FROM turnkeep.turns t
+     WHERE t.waiting_until IS NOT NULL AND t.waiting_until <= (SELECT turnkeep.now_ms())
      ORDER BY t.waiting_until LIMIT 1000 FOR UPDATE OF t SKIP LOCKED
 )
-UPDATE turnkeep.turns t SET waiting_until = 0, lease_until = 0 FROM overdue o WHERE t.id = o.id
+UPDATE turnkeep.turns t SET waiting_until = NULL, lease_until = -1 FROM overdue o WHERE t.id = o.id
 RETURNING t.id
 
 -- name: trusted_tools
@@ -101,16 +101,17 @@ SELECT turnkeep.release($1)
 -- With $2, only those that were handed over, which have no lease.
 SELECT n.now, t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0) AS user_message_id,
-       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.waiting_until IS NOT DISTINCT FROM 0
-  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n JOIN turnkeep.turns t ON t.status = 'running' AND t.lease_until < n.now
- WHERE NOT $2 OR t.lease_until = 0
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.lease_until = -1
+  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n JOIN turnkeep.turns t
+    ON t.status = 'running' AND t.waiting_until IS NULL AND t.lease_until < n.now
+ WHERE NOT $2 OR t.lease_until <= 0
  ORDER BY t.lease_until, t.id LIMIT $1 FOR UPDATE OF t SKIP LOCKED
 
 -- name: expired_turn
 -- The same for one turn. This waits: its holder may be writing just now.
 SELECT n.now, t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0) AS user_message_id,
-       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.waiting_until IS NOT DISTINCT FROM 0
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.lease_until = -1
   FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n JOIN turnkeep.turns t ON t.status = 'running' AND t.lease_until < n.now
  WHERE t.id = $1
    FOR UPDATE OF t
@@ -120,7 +121,7 @@ SELECT n.now, t.id, t.conversation_id, t.org_id,
 -- and have not left: they are forgotten.
 WITH adopted AS (
     UPDATE turnkeep.turns t
-       SET attempt = a.attempt, worker = $2, lease_until = $3, waiting_until = NULL, last_seq = a.last_seq, seq_at_adoption = a.last_seq,
+       SET attempt = a.attempt, worker = $2, lease_until = $3, last_seq = a.last_seq, seq_at_adoption = a.last_seq,
            failures = a.failures, watched_until = CASE WHEN a.is_first_start THEN t.watched_until END
       FROM json_to_recordset($1) AS a (id text, attempt integer, failures integer, last_seq integer,
                                        is_first_start boolean, type text, payload text)
@@ -137,31 +138,8 @@ SELECT {t.turn_columns} FROM adopted t
 SELECT turnkeep.limits_of($1, $2, $3, $4) AS limits
 
 -- name: due_work
--- What a sweep finds to do (`DueWork`). Every part looks only at turns that wait or run, or at conversations that wait for
--- the index: the conditions are those of the statements that do the work. OFFSET 0 keeps a condition a look-up for each row
--- found; without it the planner may read every conversation there is.
-SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
-                WHERE q.status = 'queued'
-                  AND NOT EXISTS (SELECT 1 FROM turnkeep.turns r
-                                   WHERE r.conversation_id = q.conversation_id AND r.status = 'running')),
-       EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.status = 'running' AND t.lease_until < n.now),
-       EXISTS (SELECT 1 FROM turnkeep.turns t
-                WHERE t.status = 'running' AND NOT t.background AND t.watched_until < n.now
-                  AND t.cancel_requested_at IS NULL),
-       EXISTS (SELECT 1
-                 FROM turnkeep.unindexed u
-                CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
-                WHERE EXISTS (SELECT 1 FROM turnkeep.turns t
-                               WHERE t.conversation_id = c.id AND t.active IN (true, false)
-                                 AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NOT NULL OFFSET 0)
-                   OR (c.title IS NOT NULL
-                       AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
-                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
-                                       OFFSET 0))),
-       EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
-       coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0),
-       EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.waiting_until > 0 AND t.waiting_until <= n.now)
-  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
+-- What a sweep finds to do (`DueWork`).
+SELECT d.* FROM turnkeep.due_work() d
 
 -- name: hold_sweep
 -- Take the sweep lease for this worker, or keep it. No row while another worker has it; nothing is written then.

@@ -158,11 +158,13 @@ CREATE INDEX turns_beside ON turns (conversation_id, coalesce(parent_turn_id, ''
     WHERE active = 0 AND started_at IS NOT NULL;
 CREATE UNIQUE INDEX turns_idempotency ON turns (org_id, principal_ref, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
-CREATE INDEX turns_deadlines ON turns (waiting_until) WHERE waiting_until > 0;
+CREATE INDEX turns_deadlines ON turns (waiting_until) WHERE waiting_until IS NOT NULL;
+-- What every sweep looks through: turns that run, without those that wait.
+CREATE INDEX turns_held ON turns (conversation_id) WHERE status = 'running' AND waiting_until IS NULL;
 -- Whoever asks for a stop ends the wait: the turn can be adopted at once, and is settled.
 CREATE TRIGGER turns_are_stopped AFTER UPDATE OF cancel_requested_at ON turns
-    WHEN new.cancel_requested_at IS NOT NULL AND new.waiting_until > 0 BEGIN
-    UPDATE turns SET waiting_until = 0, lease_until = 0 WHERE id = new.id;
+    WHEN new.cancel_requested_at IS NOT NULL AND new.waiting_until IS NOT NULL BEGIN
+    UPDATE turns SET waiting_until = NULL, lease_until = -1 WHERE id = new.id;
 END;
 
 CREATE TABLE messages (

@@ -278,16 +278,16 @@ UPDATE turns
  WHERE id = :turn;
 
 -- name: change_wait
--- Another answer came. With `until` 0 the turn goes on: any worker may adopt it.
+-- Another answer came. Without `until` the turn goes on: any worker may adopt it.
 UPDATE turns
-   SET waiting = :waiting, waiting_until = :until, lease_until = CASE WHEN :until THEN lease_until ELSE 0 END
+   SET waiting = :waiting, waiting_until = :until, lease_until = CASE WHEN :until IS NULL THEN -1 ELSE lease_until END
  WHERE id = :turn;
 
 -- name: end_overdue_waits
 -- What was not answered in time goes on without an answer.
 UPDATE turns INDEXED BY turns_deadlines
-   SET waiting_until = 0, lease_until = 0
- WHERE waiting_until > 0 AND waiting_until <= :now
+   SET waiting_until = NULL, lease_until = -1
+ WHERE waiting_until IS NOT NULL AND waiting_until <= :now
 RETURNING id;
 
 -- name: trusted_tools
@@ -376,23 +376,25 @@ RETURNING cancel_requested_at IS NOT NULL, files_written;
 UPDATE turns SET lease_until = 0 WHERE id = :turn AND attempt = :attempt AND status = 'running';
 
 -- name: release_worker
-UPDATE turns INDEXED BY turns_single_flight SET lease_until = 0 WHERE status = 'running' AND worker = :worker;
+UPDATE turns INDEXED BY turns_held SET lease_until = 0
+ WHERE status = 'running' AND waiting_until IS NULL AND worker = :worker;
 
 -- name: expired_turns
 -- Turns to adopt: running, and their leases have ended. The longest abandoned come first. The columns are those of
 -- `rules.turns.ExpiredTurn`, in its order. Turns that were handed over have no lease.
 SELECT t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0),
-       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.waiting_until IS 0
-  FROM turns t INDEXED BY turns_single_flight
- WHERE t.status = 'running' AND t.lease_until < :now AND (NOT :only_handed_over OR t.lease_until = 0)
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.lease_until = -1
+  FROM turns t INDEXED BY turns_held
+ WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.lease_until < :now
+   AND (NOT :only_handed_over OR t.lease_until <= 0)
  ORDER BY t.lease_until, t.id
  LIMIT :limit;
 
 -- name: expired_turn
 SELECT t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0),
-       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.waiting_until IS 0
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.lease_until = -1
   FROM turns t
  WHERE t.id = :turn AND t.status = 'running' AND t.lease_until < :now;
 
@@ -401,7 +403,7 @@ SELECT t.id, t.conversation_id, t.org_id,
 -- of the queue keeps those who wait for it.
 UPDATE turns
    SET attempt = :attempt, failures = :failures, last_seq = :last_seq, seq_at_adoption = :last_seq,
-       worker = :worker, lease_until = :lease_until, waiting_until = NULL,
+       worker = :worker, lease_until = :lease_until,
        watched_until = CASE WHEN :is_first_start THEN watched_until END
  WHERE id = :turn
 RETURNING {turn_columns};
@@ -416,9 +418,10 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                 WHERE q.status = 'queued'
                   AND NOT EXISTS (SELECT 1 FROM turns r
                                    WHERE r.conversation_id = q.conversation_id AND r.status = 'running')),
-       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_single_flight WHERE t.status = 'running' AND t.lease_until < :now),
-       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_single_flight
-                WHERE t.status = 'running' AND t.background = 0 AND t.watched_until < :now
+       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_held
+                WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.lease_until < :now),
+       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_held
+                WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.background = 0 AND t.watched_until < :now
                   AND t.cancel_requested_at IS NULL),
        EXISTS (SELECT 1 FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
                 WHERE EXISTS (SELECT 1 FROM turns t
@@ -429,7 +432,8 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                                         WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1))),
        EXISTS (SELECT 1 FROM erasures e WHERE e.done_at IS NULL AND e.not_before <= :now),
        coalesce((SELECT max(e.erased_at) FROM erasures e WHERE e.erased_at IS NOT NULL), 0),
-       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_deadlines WHERE t.waiting_until > 0 AND t.waiting_until <= :now);
+       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_deadlines
+                WHERE t.waiting_until IS NOT NULL AND t.waiting_until <= :now);
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.
@@ -449,9 +453,9 @@ UPDATE turns
  WHERE id = :turn AND status IN ('running', 'queued') AND background = 0 AND watched_until > :until;
 
 -- name: cancel_unwatched
-UPDATE turns INDEXED BY turns_single_flight
+UPDATE turns INDEXED BY turns_held
    SET cancel_requested_at = :now
- WHERE status = 'running' AND background = 0 AND watched_until < :now AND cancel_requested_at IS NULL
+ WHERE status = 'running' AND waiting_until IS NULL AND background = 0 AND watched_until < :now AND cancel_requested_at IS NULL
 RETURNING id;
 
 -- name: own_turn
