@@ -1,17 +1,19 @@
 """What all tests share: one PostgreSQL and one S3 server for the whole session, started by the session itself.
 
-`database`, and `store` and `tenant` in it, are made on SQLite and on PostgreSQL: a test that asks for one of them runs
-on both. The contract of the store, `tests/store/contract`, runs so as a whole.
+`database`, and `store` and `tenant` in it, are made on SQLite and on PostgreSQL, and at night on PostgreSQL behind
+PgBouncer: a test that asks for one of them runs on each. The contract of the store, `tests/store/contract`, runs so as
+a whole.
 """
 
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests import buckets, property_tests, servers
+from tests.pgbouncer import PgBouncer
 from tests.store.databases import Database, PostgresDatabase, SqliteDatabase, make_postgres_database
 from tests.store.factories import Tenant, a_tenant
 from turnkeep.store.ports import Store
@@ -38,11 +40,19 @@ def postgres_uri() -> str:
     return make_postgres_database("both")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(scope="session")
+def pooler(postgres_uri: str) -> Iterator[PgBouncer]:
+    """In transaction mode, the one that asks most of a store."""
+    with PgBouncer(postgres_uri, mode="transaction") as pooler:
+        yield pooler
+
+
+@pytest.fixture(params=["sqlite", "postgres", pytest.param("pgbouncer", marks=pytest.mark.nightly)])
 def opening(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Awaitable[Database]]:
     if request.param == "sqlite":
         return functools.partial(SqliteDatabase.open, tmp_path / "turnkeep.db")
-    return functools.partial(PostgresDatabase.open, request.getfixturevalue("postgres_uri"))
+    pooler = request.getfixturevalue("pooler") if request.param == "pgbouncer" else None
+    return functools.partial(PostgresDatabase.open, request.getfixturevalue("postgres_uri"), pooler)
 
 
 @pytest.fixture

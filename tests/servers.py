@@ -90,7 +90,7 @@ class PostgresServer:
 
     def __init__(self, *, namespace: int | None = None) -> None:
         """`namespace` is a process in whose network namespace the server listens. That needs root."""
-        self._account = _account()
+        self._account = server_account()
         self._namespace = namespace
         self._binaries: Path | None = None
         self._home: Path | None = None
@@ -211,14 +211,14 @@ class PostgresServer:
 
     def _prepare(self, directory: Path | None, settings: dict[str, str], primary: PostgresServer | None = None) -> None:
         self._owns_home = directory is None
-        self._home = _private_directory(self._account) if directory is None else directory.resolve()
+        self._home = private_directory(self._account) if directory is None else directory.resolve()
         self._home.mkdir(parents=True, exist_ok=True)
         _give(self._home, self._account)
         doomed = [self._home] if self._owns_home else []
         self._binaries = _usable_binaries(self._account, self._home)
         self._socket_directory = self._home
         if len(os.fsencode(self._home / f".s.PGSQL.{_PORT}")) > _SOCKET_PATH_LIMIT:
-            self._socket_directory = _private_directory(self._account)
+            self._socket_directory = private_directory(self._account)
             doomed.append(self._socket_directory)
         # The guard comes first, so that an interrupted start leaves nothing behind either.
         self._guard = self._start_guard(doomed)
@@ -278,7 +278,7 @@ class PostgresServer:
             cwd="/",
             env=_environment(),
             start_new_session=True,  # Ctrl-C in the terminal must not reach it
-            **_credentials(self._account),
+            **credentials(self._account),
         )
 
     def _run(self, program: str, *arguments: str) -> None:
@@ -295,7 +295,7 @@ class PostgresServer:
                 start_new_session=True,
                 timeout=120,
                 check=False,
-                **({} if self._namespace else _credentials(self._account)),
+                **({} if self._namespace else credentials(self._account)),
             )
             if done.returncode != 0:
                 output.seek(0)
@@ -416,7 +416,7 @@ def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _account() -> pwd.struct_passwd | None:
+def server_account() -> pwd.struct_passwd | None:
     """The user that the server runs as, or None for the present one."""
     if os.geteuid() != 0:
         return None
@@ -436,7 +436,7 @@ def _account() -> pwd.struct_passwd | None:
     raise PostgresFailed(f"PostgreSQL cannot run as root; create a system user named {_SYSTEM_USER}")
 
 
-def _credentials(account: pwd.struct_passwd | None) -> dict[str, Any]:
+def credentials(account: pwd.struct_passwd | None) -> dict[str, Any]:
     if account is None:
         return {}
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
@@ -447,7 +447,7 @@ def _give(path: Path, account: pwd.struct_passwd | None) -> None:
         os.chown(path, account.pw_uid, account.pw_gid)
 
 
-def _private_directory(account: pwd.struct_passwd | None) -> Path:
+def private_directory(account: pwd.struct_passwd | None) -> Path:
     """A new directory with a short name, for the server's user alone. Root may enter it all the same."""
     for parent in dict.fromkeys([tempfile.gettempdir(), "/tmp", "/var/tmp"]):
         is_short = len(os.fsencode(parent)) < _SOCKET_PATH_LIMIT - 40
@@ -493,7 +493,7 @@ def _usable_binaries(account: pwd.struct_passwd | None, home: Path) -> Path:
 def _may(account: pwd.struct_passwd | None, test: str, path: Path) -> bool:
     """Ask the kernel, as the server's user, whether `path` can be read (`-r`) or entered or run (`-x`)."""
     command = ["test", test, str(path)]
-    return subprocess.run(command, cwd="/", check=False, **_credentials(account)).returncode == 0
+    return subprocess.run(command, cwd="/", check=False, **credentials(account)).returncode == 0
 
 
 def _environment() -> dict[str, str]:

@@ -87,8 +87,21 @@ class TestMalformedRequests:
     async def test_an_unknown_field_is_refused_by_name(self, user: Client) -> None:
         response = await user.post("/v1/turns", json={"message": "Hi", "modle": "x"})
         assert code_of(response) == (422, "invalid_request")
-        assert "modle" in response.json()["detail"]
+        detail = response.json()["detail"]
+        assert detail.startswith("Object contains unknown field `modle`. Allowed: ")
+        assert "`model`" in detail
         assert (await user.read("/v1/conversations"))["data"] == []
+
+    async def test_the_error_for_an_unknown_field_lists_those_of_its_object(self, service: Client) -> None:
+        scopes = {"agents": "*", "models": "*", "features": [], "tools": []}
+        response = await service.post("/v1/tokens", json={"user": "ann", "scopes": scopes})
+        assert response.json()["detail"] == (
+            "Object contains unknown field `tools` - at `$.scopes`. Allowed: `agents`, `models`, `features`."
+        )
+
+    async def test_the_fields_are_not_listed_where_objects_of_several_kinds_may_stand(self, user: Client) -> None:
+        response = await user.post("/v1/turns", json={"message": [{"type": "text", "txt": "Hi"}]})
+        assert response.json()["detail"] == "Object contains unknown field `txt` - at `$.message[0]`."
 
     async def test_the_error_for_an_unknown_word_lists_the_known_ones(self, user: Client) -> None:
         for body, words in (

@@ -7,11 +7,14 @@ import pytest
 from tests.engine.harness import Cluster
 from turnkeep.engine import preview_rate
 from turnkeep.engine.preview_rate import BURST_SECONDS, LONGEST_SECONDS, PIECES_PER_SECOND, PreviewRate
+from turnkeep.providers.ports import ProviderFailed
+from turnkeep.providers.scripted import Fail
 
 
 def pieces_of(turns: int, *, per_second: float, seconds: float) -> tuple[int, float]:
     """How many pieces so many turns show, and the longest wait of one. Time is only counted, not spent."""
     paced = PreviewRate()
+    paced.speakers = turns
     tokens = sorted((number / turns + token) / per_second for number in range(turns) for token in range(int(seconds)))
     looks_again = dict.fromkeys(range(turns), 0.0)
     pieces, longest = 0, 0.0
@@ -34,7 +37,7 @@ class TestPreviewRate:
     @pytest.mark.parametrize("turns", [500, 1_000])
     def test_many_turns_show_as_much_in_fewer_pieces(self, turns: int) -> None:
         pieces, longest = pieces_of(turns, per_second=30, seconds=300)
-        assert pieces <= 1.5 * PIECES_PER_SECOND * 10
+        assert pieces <= max(0.8 * PIECES_PER_SECOND, turns / LONGEST_SECONDS) * 10 + PIECES_PER_SECOND * BURST_SECONDS
         assert 0 < longest < 1.01 * LONGEST_SECONDS
 
     def test_after_a_rush_nothing_waits_any_more(self) -> None:
@@ -55,3 +58,19 @@ class TestATurn:
         assert time.monotonic() - began >= 4 / 20
         (*_, row) = await cluster.store.turn_rows(turn.id)
         assert "One two three four." in str(row.blocks)
+
+    async def test_counts_as_a_speaker_while_its_model_speaks(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[tuple[PreviewRate, int]] = []
+
+        def note(rate: PreviewRate, now: float) -> float:
+            seen.append((rate, rate.speakers))
+            return 0.0
+
+        monkeypatch.setattr(PreviewRate, "pause_seconds", note)
+        engine = await cluster.enter([["One ", "two.", Fail(ProviderFailed("away"))], ["Three."]])
+        for question in ("Count.", "And then?"):
+            await cluster.answer(engine, question)
+        assert [count for _, count in seen] == [1, 1, 1]
+        assert seen[0][0].speakers == 0

@@ -11,6 +11,7 @@ from msgspec import structs
 from tests.engine.harness import DYING, QUICK, Cluster, Latch, kinds
 from turnkeep.engine import Draining, Engine, Observer, Options
 from turnkeep.engine.held_turn import open_calls
+from turnkeep.engine.worker import ADOPT_AT_ONCE
 from turnkeep.errors import Defect, TooLarge, Unavailable
 from turnkeep.ids import TurnId
 from turnkeep.providers.ports import ModelRequest
@@ -286,6 +287,19 @@ def away_once(real: Callable[..., Awaitable[Any]], *, after: bool = False) -> Ca
         raise Unavailable("away")
 
     return verb
+
+
+class TestTurnsOfAWorkerThatLeaves:
+    async def test_are_all_adopted_at_once_however_many_they_are(self, cluster: Cluster) -> None:
+        # With so long a pause between sweeps they go on only if the first one does not leave the rest to the next.
+        settings = structs.replace(QUICK, sweep_seconds=600.0, lease_seconds=2_400.0, provider_timeout_seconds=60.0)
+        leaving = await cluster.enter(lambda _: ["Half", Until(Latch().pass_through)], settings=settings, start=False)
+        claims = [await cluster.ask(leaving) for _ in range(2 * ADOPT_AT_ONCE + 1)]
+        await leaving.drain(seconds=0)
+        heir = await cluster.enter(lambda _: ["Whole."], settings=settings)
+        async with asyncio.timeout(60):
+            turns = await asyncio.gather(*(heir.wait(claimed.turn.id) for claimed in claims))
+        assert {(turn.status, turn.attempt) for turn in turns} == {("succeeded", 2)}
 
 
 class TestATurnThatCannotBeRead:

@@ -2,10 +2,11 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 
@@ -25,8 +26,10 @@ SERVICE_KEY = "the-service-key-of-the-fault-tests"
 class Site:
     """A database with a tenant in it, a journal beside it, and workers that come and go."""
 
-    def __init__(self, url: str, directory: Path, tenant: Tenant) -> None:
+    def __init__(self, url: str, directory: Path, tenant: Tenant, *, is_prepared: bool = True) -> None:
+        """`is_prepared` says whether the statements of workers stay prepared."""
         self.url = url
+        self._is_prepared = is_prepared
         self.tenant = tenant
         self.journal = Journal(directory / "journal")
         self.acknowledged: list[TurnId] = []
@@ -35,10 +38,10 @@ class Site:
         self._numbers = count(1)
 
     @classmethod
-    async def open(cls, url: str, directory: Path) -> "Site":
-        store = await open_store(url)
+    async def open(cls, url: str, directory: Path, *, is_prepared: bool = True) -> "Site":
+        store = await open_store(url, is_prepared=is_prepared)
         try:
-            return cls(url, directory, await a_tenant(store))
+            return cls(url, directory, await a_tenant(store), is_prepared=is_prepared)
         finally:
             await store.close()
 
@@ -56,9 +59,16 @@ class Site:
         return worker
 
     async def serve(
-        self, *, fault: Fault | None = None, pace: float = 0.0, drain_seconds: float = 5.0, redis_url: str = ""
+        self,
+        *,
+        fault: Fault | None = None,
+        is_gated: bool = False,
+        pace: float = 0.0,
+        drain_seconds: float = 5.0,
+        redis_url: str = "",
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> WorkerProcess:
-        """A worker with the HTTP API in front of it, that is ready."""
+        """A worker with the HTTP API in front of it, that is ready. `more` are further settings."""
         settings = {
             "TURNKEEP_DATABASE_URL": self.url,
             "TURNKEEP_DATA_DIR": str(self._directory / "server"),
@@ -69,8 +79,10 @@ class Site:
             "TURNKEEP_MODEL": "scripted",
             "TURNKEEP_LEASE_SECONDS": "1",
             "TURNKEEP_DRAIN_SECONDS": f"{drain_seconds:g}",
+            "TURNKEEP_DATABASE_PREPARED_STATEMENTS": "1" if self._is_prepared else "0",
+            **more,
         }
-        server = await self._spawn("server", fault=fault, pace=pace, settings=settings)
+        server = await self._spawn("server", fault=fault, is_gated=is_gated, pace=pace, settings=settings)
         await server.serving()
         return server
 
@@ -94,6 +106,7 @@ class Site:
             is_gated=is_gated,
             pace=pace,
             lease_seconds=lease_seconds,
+            is_prepared=self._is_prepared,
         )
         environ = clean_environment() | (settings or {}) | {ORDERS: msgspec.json.encode(orders).decode()}
         errors = self._directory / f"{name}.err"
@@ -123,7 +136,7 @@ class Site:
     @asynccontextmanager
     async def store(self, *, retry_seconds: float = 10.0) -> AsyncIterator[Store]:
         """The database itself; with SQLite only while no worker runs."""
-        store = await open_store(self.url, retry_seconds=retry_seconds)
+        store = await open_store(self.url, retry_seconds=retry_seconds, is_prepared=self._is_prepared)
         try:
             yield store
         finally:

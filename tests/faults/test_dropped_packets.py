@@ -1,6 +1,7 @@
 """A network that really drops packets, in network namespaces. It needs root, and the programs `ip` and `unshare`."""
 
 import asyncio
+import logging
 import sys
 from pathlib import Path
 
@@ -8,8 +9,11 @@ import pytest
 
 from tests.faults.processes import ROOT
 
+_log = logging.getLogger(__name__)
+
 
 @pytest.mark.nightly
+@pytest.mark.alone
 class TestALinkThatDropsPackets:
     async def test_to_the_primary_fails_no_turn_once_the_standby_is_promoted(self, tmp_path: Path) -> None:
         process = await asyncio.create_subprocess_exec(
@@ -20,6 +24,7 @@ class TestALinkThatDropsPackets:
         )
         async with asyncio.timeout(150):
             said, _ = await process.communicate()
+        _log.warning(said.decode())
         assert process.returncode == 0, said.decode()
         assert b"a question was accepted" in said
         assert b"the kernel closed a connection" in said

@@ -1,20 +1,34 @@
 """Deploys: workers are replaced one after the other while questions keep coming. No turn fails, none is doubled."""
 
 import asyncio
-from itertools import count
+import logging
+import time
+from collections.abc import Callable
+from itertools import count, pairwise
 
 import pytest
 
+from tests.faults.balancer import Balancer
 from tests.faults.processes import PATIENCE_SECONDS, WorkerDied, WorkerProcess
 from tests.faults.script import question
-from tests.faults.sites import Site
+from tests.faults.sites import SERVICE_KEY, Site
 from tests.faults.worker_protocol import Acknowledged
-from turnkeep_client.wire.events import Reset
+from tests.redis_server import RedisServer
+from turnkeep.client import AsyncTurnkeep
+from turnkeep.ids import TurnId
+from turnkeep_client.stream import Restarted, WordStream
+from turnkeep_client.wire.events import Delta, Reset, Result
 
 QUESTIONS_PER_SECOND = 4
 ROUNDS = ("look+pay", "left+right")
 LEASE_SECONDS = 15.0
 """So long that a turn which is not handed over stands still for everybody to see."""
+LIVE_STREAMS = 200
+WORDS = 60
+WORD_SECONDS = 0.25
+GAP_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 class Fleet:
@@ -108,3 +122,92 @@ class TestRollingRestarts:
         examined = await site.examine()
         assert examined.violations == ()
         assert {turn.failures for turn in examined.turns} == {0}
+
+
+class FleetReader:
+    """A person who asks again and again, with the project's client, until the deploy is over."""
+
+    def __init__(self, client: AsyncTurnkeep, name: str) -> None:
+        self.turn_ids: list[TurnId] = []
+        self.gaps: list[float] = []
+        """The longest gap between two deltas, of each turn."""
+        self.resets = 0
+        self.is_reading = asyncio.Event()
+        self._client = client
+        self._name = name
+
+    async def read_until(self, is_over: asyncio.Event) -> None:
+        for number in count():
+            await self._read(f"w{WORDS}-{self._name}-{number}")
+            if is_over.is_set():
+                return
+
+    async def _read(self, key: str) -> None:
+        words, said, ending = WordStream(), "", None
+        heard_at: list[float] = []
+        stream = self._client.turns.stream(question(key))
+        async for event in stream:
+            if isinstance(event, Delta):
+                heard_at.append(time.monotonic())
+                self.is_reading.set()
+            self.resets += isinstance(event, Reset)
+            for word in words.add(event):
+                assert not isinstance(word, Restarted), "the model says the same again"
+                said += word
+            ending = event
+        assert isinstance(ending, Result), ending
+        assert said == ending.message, "the words are those of the answer, each once"
+        assert f"That was {key}: " in said
+        assert stream.turn_id is not None
+        self.turn_ids.append(TurnId(stream.turn_id))
+        self.gaps.append(max(after - before for before, after in pairwise(heard_at)))
+
+
+@pytest.mark.nightly
+@pytest.mark.alone
+class TestAFleetThatIsReplaced:
+    async def test_server_by_server_keeps_two_hundred_streams_going(
+        self, postgres_site: Site, record_property: Callable[[str, object], None]
+    ) -> None:
+        site = postgres_site
+
+        async def serve() -> WorkerProcess:
+            more = {"TURNKEEP_LEASE_SECONDS": f"{LEASE_SECONDS:g}"}
+            return await site.serve(pace=WORD_SECONDS, drain_seconds=3.0, redis_url=redis.url, more=more)
+
+        async with RedisServer() as redis, asyncio.timeout(400):
+            servers = list(await asyncio.gather(serve(), serve(), serve()))
+            async with (
+                Balancer([server.port for server in servers]) as balancer,
+                AsyncTurnkeep(balancer.url, SERVICE_KEY) as client,
+                asyncio.TaskGroup() as reading,
+            ):
+                readers = [FleetReader(client, str(n)) for n in range(LIVE_STREAMS)]
+                is_over = asyncio.Event()
+                for reader in readers:
+                    reading.create_task(reader.read_until(is_over))
+                for reader in readers:
+                    await reader.is_reading.wait()
+                for place in range(len(servers)):
+                    await servers[place].leave()
+                    servers[place] = await serve()
+                    balancer.ports[place] = servers[place].port
+                is_over.set()
+            for server in servers:
+                await server.leave()
+        turn_ids = [turn_id for reader in readers for turn_id in reader.turn_ids]
+        site.acknowledged += turn_ids
+        examined = await site.examine()
+        assert examined.violations == ()
+        assert len(examined.turns) == len(turn_ids), "no question was asked twice"
+        assert {turn.status for turn in examined.turns} == {"succeeded"}
+        assert {turn.failures for turn in examined.turns} == {0}, "a deploy is not a failure"
+        gaps = sorted(gap for reader in readers for gap in reader.gaps)
+        figures = (
+            f"{LIVE_STREAMS} streams, {len(turn_ids)} turns, {sum(reader.resets for reader in readers)} handed over; "
+            f"longest gap between two deltas of a turn: median {gaps[len(gaps) // 2]:.2f} s, "
+            f"p95 {gaps[int(len(gaps) * 0.95)]:.2f} s, longest {gaps[-1]:.2f} s"
+        )
+        record_property("rolling restart", figures)
+        _log.warning(figures)
+        assert gaps[int(len(gaps) * 0.95)] <= GAP_SECONDS

@@ -83,7 +83,7 @@ async def serve(orders: Orders) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     observer = FaultObserver(orders.fault)
     gate = asyncio.Event()
-    store = await open_store(orders.url)
+    store = await open_store(orders.url, is_prepared=orders.is_prepared)
     engine = build_engine(
         store,
         Journal(Path(orders.journal)),

@@ -36,6 +36,8 @@ class Orders(Struct, frozen=True, kw_only=True):
     """The model waits for `go` before it says anything."""
     pace: float = 0.0
     lease_seconds: float = 1.0
+    is_prepared: bool = True
+    """Whether its statements stay prepared."""
 
 
 # Commands

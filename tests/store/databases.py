@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import apsw
 import asyncpg
 
 from tests import servers
+from tests.pgbouncer import PgBouncer
 from tests.store.postgres_clock import set_test_clock
 from turnkeep.clock import FakeClock
 from turnkeep.store.ports import Store
@@ -117,9 +120,14 @@ class PostgresDatabase(Database):
 
     name = "postgres"
 
-    def __init__(self, uri: str, admin: asyncpg.Connection[asyncpg.Record], store: PostgresStore) -> None:
+    def __init__(
+        self,
+        opening: Callable[[], Awaitable[PostgresStore]],
+        admin: asyncpg.Connection[asyncpg.Record],
+        store: PostgresStore,
+    ) -> None:
         super().__init__()
-        self._uri = uri
+        self._opening = opening
         self._admin = admin
         self._store = store
 
@@ -133,11 +141,12 @@ class PostgresDatabase(Database):
         return uri
 
     @classmethod
-    async def open(cls, uri: str) -> PostgresDatabase:
-
+    async def open(cls, uri: str, pooler: PgBouncer | None = None) -> PostgresDatabase:
+        """Open it with a store that reaches it through the pooler, if there is one."""
         admin = await asyncpg.connect(uri)
         await empty(admin)
-        database = cls(uri, admin, await _patient_store(uri))
+        opening = functools.partial(_patient_store, uri, pooler)
+        database = cls(opening, admin, await opening())
         await database.move_clock_to(BEGINNING)
         return database
 
@@ -162,16 +171,21 @@ class PostgresDatabase(Database):
 
     async def reopen(self) -> None:
         await self._store.close()
-        self._store = await _patient_store(self._uri)
+        self._store = await self._opening()
 
     async def close(self) -> None:
         await self._store.close()
         await self._admin.close()
 
 
-async def _patient_store(uri: str) -> PostgresStore:
+async def _patient_store(uri: str, pooler: PgBouncer | None) -> PostgresStore:
     """Hundreds come at once in some tests; on a slow machine the last of them wait longer than an operator would."""
-    return await PostgresStore.open(uri, client_password=CLIENT_PASSWORD, retry_seconds=60)
+    return await PostgresStore.open(
+        uri if pooler is None else pooler.uri,
+        client_password=CLIENT_PASSWORD,
+        retry_seconds=60,
+        prepared_statements=pooler is None or pooler.keeps_statements,
+    )
 
 
 async def _tables(admin: asyncpg.Connection[asyncpg.Record]) -> list[str]:

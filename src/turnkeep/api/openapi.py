@@ -647,7 +647,7 @@ _PROBLEMS = {
     413: ("body_too_large", "The body is over its limit."),
     415: ("unsupported_media_type", "Files of this type are not accepted."),
     416: ("range_not_satisfiable", "The file has no such bytes."),
-    422: ("invalid_request", "Object contains unknown field `mesage`."),
+    422: ("invalid_request", "Object contains unknown field `nmae`. Allowed: `name`."),
     429: ("rate_limited", "Too many requests in the last minute."),
     500: ("internal", "The server's log has it as req_4711."),
     503: ("unavailable", "The database cannot be reached just now."),

@@ -302,6 +302,7 @@ class LocalTurn(HeldTurn):
         now, limit = asyncio.get_running_loop().time, request.timeout_seconds
         slack = min(1.0, limit / 10)
         moved_at = now()
+        self._preview_rate.speakers += 1
         try:
             async with (
                 asyncio.timeout(limit + slack) as timer,
@@ -322,6 +323,8 @@ class LocalTurn(HeldTurn):
                             return self._assembly.with_own_names(clean_reply(piece))
         except TimeoutError as exc:
             raise ProviderTimedOut(f"The model sent nothing for {limit:g} seconds.") from exc
+        finally:
+            self._preview_rate.speakers -= 1
         raise ProviderFailed("The model's stream ended without an answer.")
 
     def _show(self, piece: Delta) -> None:

@@ -6,7 +6,10 @@ its next piece has all the text that came meanwhile. Readers get fewer and large
 """
 
 PIECES_PER_SECOND = 7_000
-"""About a quarter of the time of one core. 230 turns with 30 tokens a second stay below it."""
+"""About half of the time of one core."""
+MANY_SPEAKERS = 230
+"""So many turns with 30 tokens a second stay below that. With more of them, tokens that are only read take a part of
+the time, so fewer pieces are shown."""
 BURST_SECONDS = 0.05
 """Tokens of different turns come at the same moment by chance. As many pieces as this time pays for are shown without a
 wait: about 350."""
@@ -18,11 +21,14 @@ class PreviewRate:
     """Spreads the pieces of all turns of a process. `pause_seconds` is called after each piece."""
 
     def __init__(self) -> None:
+        self.speakers = 0
+        """How many models are being listened to. Who listens counts itself."""
         self._booked_until = 0.0
         """The moment at which all pieces so far have been paid for."""
 
     def pause_seconds(self, now: float) -> float:
         """How long the turn waits before it looks for more text; 0 or less for not at all. `now` is monotonic."""
-        booked = max(self._booked_until, now) + 1 / PIECES_PER_SECOND
+        price = max(1.0, self.speakers / MANY_SPEAKERS) / PIECES_PER_SECOND
+        booked = max(self._booked_until, now) + price
         self._booked_until = min(booked, now + BURST_SECONDS + LONGEST_SECONDS)
         return self._booked_until - now - BURST_SECONDS

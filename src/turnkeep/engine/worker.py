@@ -49,6 +49,8 @@ from turnkeep.tools.registry import FixedToolbox
 from turnkeep_client.wire.events import Failure, Recorded
 
 ADOPT_AT_ONCE = 50
+ADOPT_PAUSE_SECONDS = 0.1
+"""After as many, while there may be more of them. Other workers get their share in this time."""
 PURGE_SECONDS = 600.0
 PURGE_RETRY_SECONDS = 60.0
 """The pause after a purge that failed, because the database or the bucket was away."""
@@ -548,13 +550,14 @@ class Sweeper:
 
     async def sweep_for_ever(self) -> None:
         while True:
+            has_more = False
             try:
-                await self.sweep()
+                has_more = await self.sweep()
             except WorldError:
                 pass  # the database is away; `_database_answered` measures for how long
             except Exception as exc:  # a sweep that fails must not end all sweeps
                 self._observer.defect(None, exc)
-            await asyncio.sleep(self._pause_seconds)
+            await asyncio.sleep(min(ADOPT_PAUSE_SECONDS, self._pause_seconds) if has_more else self._pause_seconds)
 
     async def purge_for_ever(self) -> None:
         """Erase what was deleted long ago, all of it, at the start and then every ten minutes, if this worker holds the
@@ -570,8 +573,13 @@ class Sweeper:
                 self._observer.defect(None, exc)
             await asyncio.sleep(pause)
 
-    async def sweep(self) -> None:
-        """Sweep once: first what lets turns run, then the cleaning. A sweep that finds nothing to do is one query."""
+    async def sweep(self) -> bool:
+        """Sweep once: first what lets turns run, then the cleaning. A sweep that finds nothing to do is one query.
+
+        Returns whether there may be more turns to adopt: a worker that leaves hands over all of its turns at once, and
+        their readers wait.
+        """
+        has_more = False
         due = await self._store.due_work()
         self._database_answered()
         if due.has_waiting:
@@ -582,7 +590,8 @@ class Sweeper:
         if due.has_waiting or due.has_expired or due.has_overdue or has_let_go:
             limit = min(self._worker.capacity, ADOPT_AT_ONCE)
             if limit:
-                await self._worker.adopt(limit=limit, only_handed_over=time.monotonic() < self._adopt_from)
+                adopted = await self._worker.adopt(limit=limit, only_handed_over=time.monotonic() < self._adopt_from)
+                has_more = adopted == limit
         if due.has_unwatched:
             for turn_id in await self._store.cancel_unwatched():
                 self._worker.stop(turn_id)
@@ -594,6 +603,7 @@ class Sweeper:
                 await self._eraser.continue_open()
             if due.has_unindexed:
                 await self._store.index_pending()
+        return has_more
 
     async def close(self) -> None:
         """Leave the work for all to another worker."""

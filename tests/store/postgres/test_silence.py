@@ -13,7 +13,7 @@ from tests.servers import PostgresServer, create_database, execute
 from tests.silent_proxy import SilentProxy
 from tests.store.databases import CLIENT_PASSWORD
 from tests.store.factories import Tenant, a_claim, a_tenant
-from turnkeep.errors import InvalidRequest, Unavailable
+from turnkeep.errors import Defect, InvalidRequest, Unavailable
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.postgres.io import pool
 from turnkeep.store.postgres.io.address import DatabaseAddress
@@ -150,6 +150,18 @@ class TestAPool:
         assert await connections.fetch("SELECT 1")
         assert connections.size == 1
         await connections.close()
+
+    async def test_whose_prepared_statements_were_lost_says_what_to_set(self, uri: str) -> None:
+        """As behind a pooler that gives each transaction another connection."""
+        settings = PoolSettings(size=1, prepared=True, retry_seconds=5.0, command_seconds=5.0)
+        opened = Pool(DatabaseAddress(uri), settings)
+        try:
+            await opened.fetch("SELECT 1")
+            await opened.run(lambda connection, _: connection.raw.execute("DEALLOCATE ALL"))
+            with pytest.raises(Defect, match="TURNKEEP_DATABASE_PREPARED_STATEMENTS=0"):
+                await opened.fetch("SELECT 1")
+        finally:
+            await opened.close()
 
     async def test_of_users_has_a_size_of_its_own(self, uri: str) -> None:
         store = await PostgresStore.open(

@@ -28,6 +28,7 @@ _SENT_ONCE = {
     for name in ("Authorization", "Turnkeep-User", "Turnkeep-Workspace", "Idempotency-Key", "Last-Event-ID")
 }
 _UNKNOWN_WORD = re.compile(r"Invalid (?:enum )?value .* - at `(?P<path>\$[^`]*)`", re.DOTALL)
+_UNKNOWN_FIELD = re.compile(r"Object contains unknown field `.*?`(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(?:\d+|\.\.\.)\]")
 
 Notes = dict[str, Any]
@@ -123,9 +124,13 @@ async def body_chunks(receive: Receive, *, stalled_seconds: float = STALLED_SECO
 
 
 def validation_error(error: msgspec.ValidationError, kind: Any) -> InvalidRequest:
-    """The error for a value that is not a `kind`. For an unknown word the message lists the words that are allowed."""
-    found = _UNKNOWN_WORD.fullmatch(str(error))
-    words = () if found is None else allowed_words(kind, found["path"])
+    """The error for a value that is not a `kind`. For an unknown word or field the message lists those that are
+    allowed."""
+    words: tuple[str, ...] = ()
+    if found := _UNKNOWN_WORD.fullmatch(str(error)):
+        words = allowed_words(kind, found["path"])
+    elif found := _UNKNOWN_FIELD.fullmatch(str(error)):
+        words = allowed_fields(kind, found["path"] or "$")
     if not words:
         return InvalidRequest(f"{error}.")
     return InvalidRequest(f"{error}. Allowed: {', '.join(f'`{word}`' for word in words)}.")
@@ -134,11 +139,26 @@ def validation_error(error: msgspec.ValidationError, kind: Any) -> InvalidReques
 def allowed_words(kind: Any, path: str) -> tuple[str, ...]:
     """The words allowed at a path like `$.message[0].type`. Empty where the type at that path is not a set of words."""
     *steps, last = [step[1] for step in _STEP.finditer(path)] or [None]
+    words = dict.fromkeys(word for place in _places(kind, steps) for word in _words_at(place, last))
+    return tuple(map(str, words))
+
+
+def allowed_fields(kind: Any, path: str) -> tuple[str, ...]:
+    """The names of the fields of the object at a path. Empty where objects of several kinds may stand."""
+    structs = [
+        each
+        for place in _places(kind, [step[1] for step in _STEP.finditer(path)])
+        for each in _alternatives(place)
+        if isinstance(each, inspect.StructType)
+    ]
+    return tuple(inner.encode_name for inner in structs[0].fields) if len(structs) == 1 else ()
+
+
+def _places(kind: Any, steps: Iterable[str | None]) -> list[inspect.Type]:
     places = [inspect.type_info(kind)]
     for step in steps:
         places = [inner for place in places for inner in _inside(place, step)]
-    words = dict.fromkeys(word for place in places for word in _words_at(place, last))
-    return tuple(map(str, words))
+    return places
 
 
 def _words_at(place: inspect.Type, field: str | None) -> Iterator[object]:

@@ -63,8 +63,9 @@ class PostgresStore(
         The client path logs in at `client_url`, or at `url` as the role `turnkeep_client_<database>` with
         `client_password`, which is made if it is not there. Raises BoundaryBroken if that login could see more than its
         users may. Each path has at most so many connections as its pool size says. Without `prepared_statements` the
-        store works behind a PgBouncer older than 1.21. A statement without an answer for `command_seconds` counts as
-        lost. While the database is away each verb tries again for `retry_seconds`, then raises Unavailable.
+        store works behind a PgBouncer older than 1.21; with them, Defect is raised there. A statement without an answer
+        for `command_seconds` counts as lost. While the database is away each verb tries again for `retry_seconds`, then
+        raises Unavailable.
         """
         if auto_migrate:
             await migrate(url, client_password=client_password, make_login=client_url is None)
@@ -88,6 +89,7 @@ class PostgresStore(
         )
         store = cls(Database(engine, client))
         try:
+            await engine.check_statements()
             try:
                 await check_boundary(engine, client)
             except Unavailable as exc:

@@ -44,6 +44,10 @@ _PLAIN: dict[str, type[TurnkeepError]] = {
 }
 
 
+LOST_STATEMENTS = (
+    "A pooler in front of the database gives each transaction another connection, and prepared statements are lost. "
+    "Set TURNKEEP_DATABASE_PREPARED_STATEMENTS=0, or use PgBouncer 1.21 or newer, `max_prepared_statements` above 0."
+)
 OVER_LIMIT = "TK006"
 """A counter of messages or turns is over its limit. The verb that counted says so in its own words."""
 USER_GONE = "TK011"
@@ -107,6 +111,8 @@ def _of_state(state: str, exc: asyncpg.PostgresError) -> TurnkeepError:
             return StorageFull("The database's disk is full. Reads go on; writes work again once there is room.")
         case "42501":
             return Forbidden(f"The database refuses: {message}.")
+        case "26000" | "42P05":
+            return Defect(f"{message}. {LOST_STATEMENTS}")
         case "28000" | "28P01" | "3D000":
             return Unavailable(f"The database refuses to be opened: {message}.")
     if state in _PLAIN:

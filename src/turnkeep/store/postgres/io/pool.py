@@ -48,6 +48,7 @@ LOOK_SECONDS = 0.1
 OVERTAKEN_LIMIT = 20
 """How often a write may lose a race against another writer. More often is a bug, and is reported as one."""
 
+_NOTHING = "SELECT 1"
 _PERHAPS_WRITTEN = (
     "If it was to write something, that may have happened or not: look before you send it again, "
     "or send it with the Idempotency-Key that it had."
@@ -207,6 +208,26 @@ class Pool:
             else:
                 self._release(connection)
                 return answer
+
+    async def check_statements(self) -> None:
+        """Raise Defect if a pooler in front of the database loses prepared statements.
+
+        Such a pooler gives the connection on which a statement was prepared to the next transaction of another client.
+        While that transaction is open, the statement is not found. This cannot be tried with a single connection.
+        """
+        if not self._settings.prepared or self._settings.size < 2:
+            return
+
+        async def work(first: Connection, _: bool) -> None:
+            await first.fetch(_NOTHING)
+            await self.run(lambda second, _: run_beside(first, second))
+
+        async def run_beside(first: Connection, second: Connection) -> None:
+            async with second.transaction():
+                await second.raw.execute(_NOTHING)
+                await first.fetch(_NOTHING)
+
+        await self.run(work)
 
     async def close(self) -> None:
         """Close what is idle; what is in use is closed when it comes back."""
