@@ -537,7 +537,7 @@ RESPONSES: dict[str, Any] = {
         limits=wire.SandboxLimits(context_chars=400_000, turn_seconds=600.0),
     ),
     "SandboxEnvironment": wire.SandboxEnvironment(variables={"REGION": "eu"}, setup_script=None),
-    "Steering": _made(wire.Steering, queued_turn_id=TURN),
+    "Steering": _made(wire.Steering, message_id="msg_0192f0c1a2b37c4d8e5f000000000009", queued_turn_id=TURN),
     "StreamUrl": _made(wire.StreamUrl, url=f"https://chat.example.com/v1/turns/{TURN}/stream?signature=…"),
     "Table": _table,
     "PageSession": _made(

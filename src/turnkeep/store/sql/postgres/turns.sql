@@ -59,12 +59,10 @@ UPDATE turnkeep.turns t
 
 -- name: end_overdue_waits
 -- What was not answered in time goes on without an answer.
-WITH overdue AS MATERIALIZED (
-    SELECT t.id FROM turnkeep.turns t
-     WHERE t.waiting_until IS NOT NULL AND t.waiting_until <= (SELECT turnkeep.now_ms())
-     ORDER BY t.waiting_until LIMIT 1000 FOR UPDATE OF t SKIP LOCKED
-)
-UPDATE turnkeep.turns t SET waiting_until = NULL, lease_until = -1 FROM overdue o WHERE t.id = o.id
+UPDATE turnkeep.turns t SET waiting_until = NULL, lease_until = -1
+ WHERE t.id = ANY (ARRAY(SELECT o.id FROM turnkeep.turns o
+                          WHERE o.waiting_until IS NOT NULL AND o.waiting_until <= (SELECT turnkeep.now_ms())
+                          ORDER BY o.waiting_until LIMIT 1000 FOR UPDATE SKIP LOCKED))
 RETURNING t.id
 
 -- name: trusted_tools
