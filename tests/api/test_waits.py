@@ -298,3 +298,33 @@ class TestSteering:
         assert (await user.post(path, json={"message": "Hi"}, headers=key)).json() == first.json()
         other = await user.post(path, json={"message": "Ho"}, headers=key)
         assert code_of(other) == (409, "idempotency_conflict")
+
+
+@both
+class TestWhatElseMayHappenToATurnThatWaits:
+    async def test_it_can_be_traced_exported_and_asked_again(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        turn = await waiting(server, user, await payer(service))
+        path = f"/v1/conversations/{turn['conversation_id']}"
+        trace = await service.get(f"/v1/turns/{turn['id']}/trace")
+        assert '"type":"approval"' in trace.text
+        exported = await service.get(f"{path}/export")
+        assert exported.status_code in {200, 409}, exported.text
+        again = await user.post(f"{path}/turns/{turn['id']}/regenerate", json={"if_busy": "interrupt"})
+        assert again.status_code == 200, again.text
+        assert again.json()["turn"]["status"] == "succeeded"
+        assert (await ended(user, turn["id"]))["status"] == "cancelled"
+        assert paid == []
+
+    @pytest.mark.parametrize("how", ["delete", "erase"])
+    async def test_its_conversation_can_go(self, server: ApiServer, service: Client, user: Client, how: str) -> None:
+        turn = await waiting(server, user, await payer(service))
+        path = f"/v1/conversations/{turn['conversation_id']}"
+        gone = await (user.delete(path) if how == "delete" else service.post(f"{path}/erase"))
+        assert gone.status_code == 204, gone.text
+        assert code_of(await decide(user, turn)) == (404, "not_found")
+        async with asyncio.timeout(60):
+            while server.runtime.engine.running:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert paid == []
