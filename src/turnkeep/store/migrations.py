@@ -15,7 +15,7 @@ from msgspec import Struct
 from turnkeep.errors import Defect, SchemaMismatch
 from turnkeep.store.queries import Dialect
 
-OLDEST_SERVED = 13
+OLDEST_SERVED = 16
 """The last migration of the release before this one. Servers of that release go on while they are replaced one by one;
 servers of older releases do not."""
 
