@@ -58,8 +58,10 @@ def stored_secrets(folder: Path, key: str) -> list[str]:
     """The credentials of all agents, opened with that key alone. Raises SecretUnreadable."""
     connection = apsw.Connection(str(folder / ".turnkeep" / "turnkeep.db"), flags=apsw.SQLITE_OPEN_READONLY)
     rows = connection.execute("SELECT org_id, spec FROM agents ORDER BY id").fetchall()
+    hooks = connection.execute("SELECT org_id, secret FROM webhooks").fetchall()
     connection.close()
     vault, found = Vault([key]), []
+    assert all(vault.open(OrgId(str(org_id)), str(secret)).startswith("whsec_") for org_id, secret in hooks)
     for org_id, text in rows:
         opened = vault.open_spec(OrgId(str(org_id)), msgspec.json.decode(str(text), type=AgentSpec))
         found += opened.environment["variables"].values()
@@ -72,6 +74,7 @@ class TestReplacingTheSecret:
             with Turnkeep(data_dir=tmp_path / ".turnkeep") as turnkeep:
                 other = turnkeep.workspaces.create("Another").id
                 turnkeep.agents.create("One", environment={"variables": {"KEY": SECRET}})
+                turnkeep.webhooks.create("https://example.com/hook", ["turn.failed"])
             with Turnkeep(data_dir=tmp_path / ".turnkeep", workspace_id=other) as turnkeep:
                 turnkeep.agents.create("Two", environment={"variables": {"KEY": SECRET}})
         with pytest.raises(SecretUnreadable):

@@ -24,6 +24,7 @@ from turnkeep_client.wire.base import (
     TableId,
     TurnId,
     UserId,
+    WebhookId,
     WorkspaceId,
 )
 
@@ -44,8 +45,11 @@ __all__ = [
     "TableId",
     "TurnId",
     "UserId",
+    "WebhookId",
     "WorkspaceId",
     "check_id",
+    "first_conversation_id",
+    "first_turn_id",
     "new_agent_id",
     "new_call_id",
     "new_conversation_id",
@@ -61,6 +65,7 @@ __all__ = [
     "new_table_id",
     "new_turn_id",
     "new_user_id",
+    "new_webhook_id",
     "new_workspace_id",
     "random_bytes",
 ]
@@ -82,10 +87,11 @@ PREFIXES = (
     "erasure",
     "session",
     "invite",
+    "webhook",
 )
 
 OutboxId = NewType("OutboxId", str)
-"""An entry of the outbox. It is not part of the API."""
+"""An entry of the outbox, and the event that webhooks hear of."""
 
 ErasureId = NewType("ErasureId", str)
 
@@ -144,6 +150,10 @@ def new_invite_id() -> InviteId:
     return InviteId(_new("invite"))
 
 
+def new_webhook_id() -> WebhookId:
+    return WebhookId(_new("webhook"))
+
+
 def new_call_id() -> CallId:
     return CallId(_new("call"))
 
@@ -162,6 +172,16 @@ def check_id(value: object, prefix: str) -> str:
         return value
     shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "…"
     raise InvalidRequest(f"{shown} is not an id of this kind: expected {prefix}_ and 32 hex digits.")
+
+
+def first_turn_id(moment: int) -> str:
+    """The beginning of the ids that are made at this moment, which is before all of them and after earlier ones."""
+    return f"turn_{moment:012x}"
+
+
+def first_conversation_id(moment: int) -> str:
+    """The same of conversations."""
+    return f"conv_{moment:012x}"
 
 
 _lock = threading.Lock()

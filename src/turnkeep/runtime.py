@@ -20,6 +20,7 @@ from turnkeep.engine import Engine, Observer, Services
 from turnkeep.engine.assembly import AttachmentReader
 from turnkeep.engine.observer import SafeObserver
 from turnkeep.engine.sandbox.runner_client import GatewayTokens, RunnerAccess, RunnerClient
+from turnkeep.engine.webhooks import WebhookClient
 from turnkeep.errors import InvalidRequest
 from turnkeep.files.bag import Bag
 from turnkeep.files.images import ImageConverter
@@ -58,6 +59,7 @@ class Runtime(Services, frozen=True, kw_only=True):
 
     settings: Settings
     files: AttachmentReader
+    webhooks: WebhookClient
     vault: Vault
     bag: Bag
     pictures: ImageConverter
@@ -93,6 +95,8 @@ async def open_runtime(
         operator_org = await home_org(store)
         if tools is None:
             tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts, operator_org))
+        guard = AddressGuard(allow_private=settings.allow_private_addresses)
+        webhooks = _closed_by(stack, WebhookClient(guard, vault))
         pictures = ImageConverter()
         sandboxes = _open_sandboxes(settings, sandbox)
         if sandboxes is not None:
@@ -108,6 +112,7 @@ async def open_runtime(
             files=AttachmentReader(store, bag, texts, pictures),
             file_cleanup=BagSweeper(store, bag.objects, retention_days=settings.retention_days),
             file_copies=bag,
+            webhooks=webhooks,
             sandboxes=sandboxes,
         )
         engine = _closed_by(stack, Engine(services, worker=worker_name()))

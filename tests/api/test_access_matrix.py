@@ -47,6 +47,7 @@ BODIES: dict[str, Any] = {
     "create_token": {"user": "u"},
     "create_invite": {"user": "u"},
     "create_workspace": {"name": "w"},
+    "create_webhook": {"url": "https://example.com/hook", "events": ["turn.failed"]},
     "create_org": {"name": "o"},
     "create_agent": {"name": "a"},
     "run_agent": {"prompt": "Go."},
@@ -76,6 +77,9 @@ async def things(service: Client, user: Client) -> dict[str, str]:
     """One of everything that a path can name, owned by that user or tenant."""
     answer = await user.ask()
     files = f"/v1/conversations/{answer['conversation_id']}/files"
+    hook = {"url": "https://example.com/hook", "events": ["file.created"]}
+    webhook = f"/v1/webhooks/{(await service.post('/v1/webhooks', json=hook)).json()['id']}"
+    file_id = (await user.post(files, files={"file": ("f.txt", b"x")})).json()["data"][0]["id"]
     table = (await service.post("/v1/tables", json={"name": fake_id("table"), "columns": [{"name": "c"}]})).json()["id"]
     await service.post(f"/v1/tables/{table}/rows", json={"rows": [{}]})
     return {
@@ -83,7 +87,9 @@ async def things(service: Client, user: Client) -> dict[str, str]:
         "table_id": table,
         "row": "1",
         "skill": "s",
-        "file_id": (await user.post(files, files={"file": ("f.txt", b"x")})).json()["data"][0]["id"],
+        "file_id": file_id,
+        "webhook_id": webhook.rpartition("/")[2],
+        "delivery_id": (await service.read(f"{webhook}/deliveries"))["data"][0]["id"],
         "conversation_id": answer["conversation_id"],
         "turn_id": answer["turn"]["id"],
         "agent_id": (await service.post("/v1/agents", json=A_SKILLED_AGENT)).json()["id"],

@@ -108,6 +108,18 @@ async def people(harness: Harness, chat: ChatPage) -> None:
     await expect(chat.page.get_by_text("this browser")).to_be_visible()
 
 
+async def webhooks(harness: Harness, chat: ChatPage) -> None:
+    """A webhook with a delivery, one that is disabled, and the form for another one."""
+    client = await harness.api()
+    for events, is_enabled in ((["conversation.created"], True), (["turn.failed"], False)):
+        hook = {"url": "https://example.com/hook", "events": events, "is_enabled": is_enabled}
+        assert (await client.post("/v1/webhooks", json=hook)).status_code == 201
+    await client.post("/v1/conversations", json={})
+    await chat.page.goto(f"{harness.server.url}/settings/webhooks")
+    await chat.page.get_by_role("button", name="Deliveries to").last.click()
+    await expect(chat.page.get_by_role("button", name="Send conversation.created")).to_be_visible()
+
+
 SCREENS: dict[str, Callable[[Harness, ChatPage], Awaitable[None]]] = {
     "greeting": greeting,
     "answer": answer,
@@ -120,6 +132,7 @@ SCREENS: dict[str, Callable[[Harness, ChatPage], Awaitable[None]]] = {
     "pages": pages,
     "tables": tables,
     "people": people,
+    "webhooks": webhooks,
     "account": settings("account"),
 }
 

@@ -126,6 +126,44 @@ class TestKeys:
         assert (await client.get("/v1/me")).status_code == 401
 
 
+class TestWebhooks:
+    async def test_one_is_made_disabled_and_deleted_and_its_deliveries_are_sent_again(self, harness: Harness) -> None:
+        url = "https://hook.invalid/turnkeep"
+        page = await settings_of(harness, "Webhooks")
+        await page.get_by_label("Address").fill(url)
+        await page.get_by_role("switch", name="A conversation was created").check()
+        await page.get_by_role("button", name="New webhook").click()
+        secret = await page.locator(".secret code").inner_text()
+        assert secret.startswith("whsec_")
+        await page.get_by_role("button", name="Done").click()
+        await expect(page.get_by_text(secret)).to_have_count(0)
+        client = await harness.api()
+        [webhook] = (await client.read("/v1/webhooks"))["data"]
+        assert (webhook["url"], webhook["events"]) == (url, ["conversation.created"])
+        await client.post("/v1/conversations", json={})
+        await page.get_by_role("button", name=f"Deliveries to {url}").click()
+        deliveries = page.get_by_role("list", name=f"Deliveries to {url}")
+        await expect(deliveries.locator(".tag")).to_have_text("pending")
+        await deliveries.get_by_role("button", name="Send conversation.created").click()
+        await expect(page.get_by_text("It is sent again in a moment.")).to_be_visible()
+        await page.get_by_role("button", name=f"Disable {url}").click()
+        await expect(page.get_by_role("button", name=f"Enable {url}")).to_be_visible()
+        assert not (await client.read(f"/v1/webhooks/{webhook['id']}"))["is_enabled"]
+        await page.get_by_role("button", name=f"Enable {url}").click()
+        await expect(page.get_by_role("button", name=f"Disable {url}")).to_be_visible()
+        await page.get_by_role("button", name=f"Delete {url}").click()
+        await page.get_by_role("button", name="Yes").click()
+        await expect(page.get_by_text("There are no webhooks.")).to_be_visible()
+        assert (await client.read("/v1/webhooks"))["data"] == []
+
+    async def test_a_refused_address_is_told(self, harness: Harness) -> None:
+        page = await settings_of(harness, "Webhooks")
+        await page.get_by_label("Address").fill("http://127.0.0.1:1/")
+        await page.get_by_role("switch", name="An answer is complete").check()
+        await page.get_by_role("button", name="New webhook").click()
+        await expect(page.get_by_role("alert")).to_contain_text("may not be called")
+
+
 class TestKnowledge:
     async def test_a_page_is_written_found_changed_and_deleted(self, harness: Harness) -> None:
         page = await settings_of(harness, "Pages")

@@ -26,6 +26,7 @@ PARTS = [
     "roles",
     "sizes",
     "erasures",
+    "webhooks",
     "bucket",
     "files",
     "redis",
@@ -94,6 +95,36 @@ class TestTheChecks:
         assert "no server works on it" in found(180, None)["says"]
         connection.close()
 
+    def test_of_webhooks_find_endpoints_that_fail_or_are_gone(self, shell: Shell, tmp_path: Path) -> None:
+        shell.ok("chat", "Hello?")
+        shutil.copytree(shell.folder / "data", tmp_path / "data")
+        connection = apsw.Connection(str(tmp_path / "data" / "turnkeep.db"))
+        [(workspace,)] = connection.execute("SELECT id FROM workspaces LIMIT 1").fetchall()
+        connection.execute(
+            "INSERT INTO webhooks (id, org_id, workspace_id, url, events, is_enabled, disabled_reason, secret, "
+            "created_at, updated_at) VALUES ('w1', 'o', ?1, 'u', '[]', 1, NULL, 's', 1, 1), "
+            "('w2', 'o', ?1, 'u', '[]', 0, 'Gone.', 's', 1, 1)",
+            (workspace,),
+        )
+
+        def found(minutes: int) -> Any:
+            connection.execute("DELETE FROM webhook_deliveries")
+            connection.execute(
+                "INSERT INTO webhook_deliveries (webhook_id, id, org_id, type, data, attempts, created_at, not_before, "
+                "give_up_at) VALUES ('w1', 'evt_1', 'o', 'turn.failed', '{}', 2, ?, 1, 1)",
+                ((int(time.time()) - 60 * minutes) * 1000,),
+            )
+            done = shell.run("doctor", "--json", TURNKEEP_DATA_DIR=str(tmp_path / "data"), TURNKEEP_PORT="9")
+            return checks(done.stdout)["webhooks"]
+
+        late = found(70)
+        assert late["state"] == "warn"
+        assert "1 have failed for more than an hour, 1 are disabled" in late["says"]
+        assert "0 have failed" in found(50)["says"]
+        connection.execute("DELETE FROM webhooks WHERE id = 'w2'")
+        assert found(50)["state"] == "ok"
+        connection.close()
+
     def test_of_a_server_that_is_down_check_the_other_parts(self, shell: Shell, tmp_path: Path) -> None:
         done = shell.run("doctor", TURNKEEP_DATA_DIR=str(tmp_path), TURNKEEP_PORT="9")
         assert done.returncode == 1
@@ -144,6 +175,7 @@ class TestTheChecks:
             "roles": "ok",
             "sizes": "ok",
             "erasures": "ok",
+            "webhooks": "ok",
             "bucket": "fail",
             "files": "warn",
             "redis": "ok",

@@ -301,6 +301,30 @@ class TestTheAccount:
         refused = shell.here("workspaces", "update", made["id"])
         assert (refused.returncode, "Say what to change" in refused.stderr) == (2, True)
 
+    def test_webhooks_from_making_to_deleting(self, shell: Shell) -> None:
+        url = "https://hook.invalid/turnkeep"
+        secret = shell.ok("webhooks", "create", url, "--event", "turn.succeeded").strip()
+        assert secret.startswith("whsec_")
+        [webhook] = shell.lines("webhooks", "list")
+        assert (webhook["url"], webhook["events"]) == (url, ["turn.succeeded"])
+        assert url in shell.ok("webhooks", "list")
+        shell.json("chat", "Hello?")
+        [delivery] = shell.lines("webhooks", "deliveries", webhook["id"])
+        assert (delivery["type"], delivery["status"]) == ("turn.succeeded", "pending")
+        assert "turn.succeeded" in shell.ok("webhooks", "deliveries", webhook["id"])
+        again = shell.json("webhooks", "redeliver", webhook["id"], delivery["id"])
+        assert (again["id"], again["status"]) == (delivery["id"], "pending")
+        changed = shell.json(
+            *("webhooks", "update", webhook["id"], "--disable", "--event", "file.created", "--event", "turn.failed"),
+            *("--address", url + "/2"),
+        )
+        assert (changed["is_enabled"], changed["events"]) == (False, ["file.created", "turn.failed"])
+        assert "disabled" in shell.ok("webhooks", "show", webhook["id"])
+        refused = shell.here("webhooks", "update", webhook["id"])
+        assert (refused.returncode, "Say what to change" in refused.stderr) == (2, True)
+        assert shell.json("webhooks", "delete", webhook["id"])["deleted"]
+        assert shell.lines("webhooks", "list") == []
+
     def test_a_token_is_for_one_user_within_its_scopes(self, shell: Shell) -> None:
         made = shell.json("tokens", "create", "lee@example.com", "--ttl-seconds", "60", "--feature", "files")
         assert made["user"]["external_id"] == "lee@example.com"
@@ -376,6 +400,7 @@ LISTS = [
     ("models",),
     ("tools",),
     ("users", "list"),
+    ("webhooks", "list"),
     ("files", "list"),
     ("workspaces", "list"),
     ("orgs", "list"),

@@ -341,6 +341,21 @@ class TestTheAccount:
         await turnkeep.agents.delete(made.id)
         assert [one async for one in turnkeep.agents.list()] == []
 
+    async def test_webhooks(self, turnkeep: AsyncTurnkeep) -> None:
+        made = await turnkeep.webhooks.create("https://hook.invalid/", ["turn.succeeded", "file.created"])
+        assert (made.is_enabled, str(made.secret)[:6]) == (True, "whsec_")
+        shown = await turnkeep.webhooks.get(made.id)
+        assert (shown.secret, shown.events) == (None, ["turn.succeeded", "file.created"])
+        assert [one.id async for one in turnkeep.webhooks.list()] == [made.id]
+        answer = await turnkeep.ask("Hello?")
+        [delivery] = [one async for one in turnkeep.webhooks.deliveries(made.id)]
+        assert (delivery.type, delivery.payload.data["turn_id"]) == ("turn.succeeded", answer.turn_id)
+        assert (await turnkeep.webhooks.redeliver(made.id, delivery.id)).status == "pending"
+        changed = await turnkeep.webhooks.update(made.id, is_enabled=False, events=["turn.failed"])
+        assert (changed.is_enabled, changed.events, changed.url) == (False, ["turn.failed"], made.url)
+        await turnkeep.webhooks.delete(made.id)
+        assert [one async for one in turnkeep.webhooks.list()] == []
+
     async def test_keys_tokens_workspaces_usage_and_models(self, site: Site, turnkeep: AsyncTurnkeep) -> None:
         key = await turnkeep.keys.create("web")
         async with AsyncTurnkeep(site.url, str(key.key), user="Zoë") as zoe:

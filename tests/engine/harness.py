@@ -10,6 +10,7 @@ from msgspec import structs
 from tests.store.factories import Tenant, a_tenant
 from turnkeep.engine import Engine, EngineSettings, Observer, Options, Question, Services
 from turnkeep.engine.outbox import AuditLog, OutboxSink
+from turnkeep.engine.webhooks import WebhookPost
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
@@ -61,6 +62,7 @@ class Cluster:
         observer: Observer | None = None,
         hub: LocalHub | None = None,
         outbox_sink: OutboxSink | None = None,
+        webhooks: WebhookPost | None = None,
         start: bool = True,
     ) -> Engine:
         provider: Any = ScriptedProvider(scripts) if callable(scripts) or isinstance(scripts, Sequence) else scripts
@@ -74,6 +76,7 @@ class Cluster:
                 settings=settings or (QUICK if start else DYING),
                 observer=observer or FailOnDefect(),
                 outbox_sink=outbox_sink or AuditLog(),
+                webhooks=webhooks,
             ),
             worker=f"worker-{self._workers}",
         )

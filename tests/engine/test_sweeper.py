@@ -139,6 +139,37 @@ class TestADeletedConversation:
         await cluster.until(is_erased)
 
 
+class TestAnIdleConversation:
+    async def test_is_deleted_and_erased_after_the_days_of_the_settings(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine = await cluster.enter([["Hi."]], start=False)
+        turn = await cluster.answer(engine)
+        monkeypatch.setattr("turnkeep.engine.worker.PURGE_SECONDS", 0.2)
+        settings = structs.replace(QUICK, retention_days=0.0, idle_conversation_days=0.1 / 86_400)
+        await cluster.enter([], settings=settings)
+
+        async def is_erased() -> bool:
+            return not await cluster.rows(turn.id)
+
+        await cluster.until(is_erased)
+
+    async def test_is_kept_for_ever_unless_an_operator_says_otherwise(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        engine = await cluster.enter([["Hi."], ["Hi."]], start=False)
+        idle, deleted = await cluster.answer(engine), await cluster.answer(engine)
+        await cluster.store.delete_conversation(cluster.ann, deleted.conversation_id)
+        monkeypatch.setattr("turnkeep.engine.worker.PURGE_SECONDS", 0.2)
+        await cluster.enter([], settings=structs.replace(QUICK, retention_days=0.0))
+
+        async def has_swept() -> bool:
+            return not await cluster.rows(deleted.id)
+
+        await cluster.until(has_swept)
+        assert await cluster.rows(idle.id)
+
+
 class TestTheKeysOfRows:
     async def test_are_remembered_for_a_day_even_where_nothing_else_is(self, cluster: Cluster) -> None:
         engine = await cluster.enter([["Hi."]], start=False)
@@ -153,6 +184,31 @@ class TestTheKeysOfRows:
 
         await cluster.until(has_swept)
         assert await cluster.store.added_rows(cluster.ann, table.id, batch="k") == range(1, 2)
+
+
+class TestThePartitions:
+    async def test_are_made_ahead_and_dropped_until_none_is_left(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made, dropped, left = list[int](), list[int](), [True, True, False]
+
+        async def making(*, now: int, months: int) -> None:
+            assert months == 12
+            made.append(now)
+
+        async def dropping(*, ended_before: int) -> bool:
+            dropped.append(ended_before)
+            return left.pop(0)
+
+        async def is_done() -> bool:
+            return not left
+
+        monkeypatch.setattr(cluster.store, "make_partitions", making)
+        monkeypatch.setattr(cluster.store, "drop_partitions", dropping)
+        await cluster.enter([])
+        await cluster.until(is_done)
+        [now] = made
+        assert [now - each for each in dropped] == [pytest.approx(30 * 86_400_000, abs=60_000)] * 3
 
 
 class TestAnOldTurn:

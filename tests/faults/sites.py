@@ -79,6 +79,7 @@ class Site:
             "TURNKEEP_MODEL": "scripted",
             "TURNKEEP_LEASE_SECONDS": "1",
             "TURNKEEP_DRAIN_SECONDS": f"{drain_seconds:g}",
+            "TURNKEEP_ALLOW_PRIVATE_ADDRESSES": "1",
             "TURNKEEP_DATABASE_PREPARED_STATEMENTS": "1" if self._is_prepared else "0",
             **more,
         }

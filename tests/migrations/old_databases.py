@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from tests.store.databases import CLIENT_PASSWORD
-from turnkeep.store.migrations import load_migrations
+from turnkeep.store.migrations import Migration, load_migrations
 from turnkeep.store.ports import Store
 from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.postgres.io.statements import FunctionSet
@@ -78,15 +78,26 @@ class OldPostgres(OldDatabase):
         self._uri = uri
 
     async def make(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        module = importlib.import_module("turnkeep.store.postgres.io.migrate")
-        with monkeypatch.context() as older:
-            older.setattr(module, "load_migrations", lambda dialect: load_migrations(dialect)[:1])
-            older.setattr(module, "functions", lambda: FunctionSet("turnkeep_old", (), "SELECT 1"))
-            await module.migrate(self._uri, client_password=CLIENT_PASSWORD)
+        await self._migrate(monkeypatch, 1)
         rows = re.sub(r"unhex\(('\w+')\)", r"decode(\1, 'hex')", ROWS)
         connection = await asyncpg.connect(self._uri)
         await connection.execute(f"SET search_path TO turnkeep; {rows}")
         await connection.close()
+
+    async def migrate_in_part(self, monkeypatch: pytest.MonkeyPatch, migration: Migration, steps: int) -> None:
+        """Apply the migrations before this one, and so many steps of it."""
+        await self._migrate(monkeypatch, migration.version - 1)
+        connection = await asyncpg.connect(self._uri)
+        for step in migration.steps[:steps]:
+            await connection.execute(step)
+        await connection.close()
+
+    async def _migrate(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+        module = importlib.import_module("turnkeep.store.postgres.io.migrate")
+        with monkeypatch.context() as older:
+            older.setattr(module, "load_migrations", lambda dialect: load_migrations(dialect)[:count])
+            older.setattr(module, "functions", lambda: FunctionSet(f"turnkeep_old_{count}", (), "SELECT 1"))
+            await module.migrate(self._uri, client_password=CLIENT_PASSWORD)
 
     async def open(self) -> Store:
         return await PostgresStore.open(self._uri, client_password=CLIENT_PASSWORD)
@@ -99,6 +110,9 @@ class OldPostgres(OldDatabase):
     async def versions(self) -> list[int]:
         rows = await self._query("SELECT version FROM turnkeep.schema_migrations ORDER BY version")
         return [row["version"] for row in rows]
+
+    async def execute(self, sql: str) -> None:
+        await self._query(sql)
 
     async def _query(self, sql: str) -> list[dict[str, Any]]:
         connection = await asyncpg.connect(self._uri)

@@ -166,6 +166,7 @@ class TestSideBySide:
             begun = old.begin()
             new = Caller(running.enter_context(fleet.new()))  # migrates while a turn runs
             assert old.ended(begun)["status"] == "succeeded"
+            assert new.events(begun) == old.events(begun)
             for caller, other in ((old, new), (new, old)):
                 use_everything(caller, other)
                 turn_id = caller.begin()

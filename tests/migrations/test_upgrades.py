@@ -79,6 +79,44 @@ class TestOpening:
                 assert kept(after[table], columns) == kept(rows, columns), table
 
 
+class TestDividingByTime:
+    """Migration 0018 makes partitions of `messages` and `turn_events`."""
+
+    migration = next(each for each in load_migrations("postgres") if each.name == "partitions")
+
+    @pytest.mark.parametrize("database", ["postgres"], indirect=True)
+    async def test_the_rows_that_were_there_are_the_first_partition(self, database: OldDatabase) -> None:
+        before = await database.rows()
+        await (await database.open()).close()
+        after = await database.rows()
+        for table in ("messages", "turn_events"):
+            assert after[f"{table}_first"] == before[table] == after[table]
+            assert after[f"{table}_other"] == []
+
+    @pytest.mark.parametrize("database", ["postgres"], indirect=True)
+    @pytest.mark.parametrize("steps", range(1, len(migration.steps)))
+    async def test_goes_on_where_an_earlier_try_was_stopped(
+        self, database: OldDatabase, monkeypatch: pytest.MonkeyPatch, steps: int
+    ) -> None:
+        assert isinstance(database, OldPostgres)
+        before = await database.rows()
+        await database.migrate_in_part(monkeypatch, self.migration, steps)
+        opened = await database.open()
+        assert kinds(await opened.events(TURN)) == ["turn", "tool_calls", "step", "step", "result"]
+        await finish(opened, ANN, "And now?", "Sun.", conversation_id=TALK)
+        await opened.close()
+        after = await database.rows()
+        assert after["turn_events_first"][: len(before["turn_events"])] == before["turn_events"]
+
+    @pytest.mark.parametrize("database", ["postgres"], indirect=True)
+    async def test_a_wrong_clock_of_a_server_does_not_stop_it(self, database: OldDatabase) -> None:
+        assert isinstance(database, OldPostgres)
+        late = "turn_" + "03" + "0" * 10 + old("turn")[17:]
+        await database.execute(f"UPDATE turnkeep.messages SET turn_id = '{late}' WHERE turn_sequence = 3")
+        await (await database.open()).close()
+        assert len((await database.rows())["messages_first"]) == len((await database.rows())["messages"])
+
+
 class TestWhatWasThere:
     async def test_the_tenant_its_key_and_its_agent(self, store: Store) -> None:
         [org] = await store.orgs()

@@ -41,6 +41,7 @@ from turnkeep.api.native import (
     skills,
     turns,
     waits,
+    webhooks,
 )
 from turnkeep.api.openai import chat_completions
 from turnkeep.api.openapi import document
@@ -138,6 +139,7 @@ def all_endpoints(
         account.endpoints,
         account.token_endpoints(tokens),
         people.endpoints,
+        webhooks.endpoints,
         operations.endpoints,
         operations.health_endpoints,
         signin.endpoints,

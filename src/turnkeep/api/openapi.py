@@ -21,7 +21,7 @@ from turnkeep_client.wire.errors import Problem
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
 _REF = "#/components/schemas/{name}"
-_PREFIXES = {"conversation_id": "conv", "workspace_id": "ws"}
+_PREFIXES = {"conversation_id": "conv", "workspace_id": "ws", "delivery_id": "evt"}
 """The prefix of an id in a path, where it is not the name of the parameter."""
 _NAMED: dict[str, dict[str, Any]] = {
     "row": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
@@ -414,6 +414,14 @@ _content = (
 )
 _turn = _made(wire.Turn, id=TURN, response=ANSWER, files=[])
 _message = _made(wire.Message, id=_id("msg", 10), content=_content)
+_webhook = _made(
+    wire.Webhook,
+    id=_id("webhook", 13),
+    url="https://shop.example.com/turnkeep",
+    events=["turn.succeeded", "turn.failed"],
+    is_enabled=True,
+    updated_at=AT,
+)
 _conversation = _made(
     wire.Conversation,
     id=CONVERSATION,
@@ -470,6 +478,23 @@ RESPONSES: dict[str, Any] = {
         done_at=_FIELDS["created_at"] + 4_000,
     ),
     "StartedErasure": wire.StartedErasure(erasure_id=_id("erasure", 12)),
+    "Webhook": _webhook,
+    "WebhookDelivery": _made(
+        wire.WebhookDelivery,
+        id=_id("evt", 14),
+        webhook_id=_webhook.id,
+        type="turn.succeeded",
+        status="delivered",
+        attempts=1,
+        next_attempt_at=None,
+        last_attempt_at=AT,
+        response_status=204,
+        payload=wire.WebhookPayload(
+            type="turn.succeeded",
+            timestamp="2026-11-16T09:00:00.000Z",
+            data={"workspace_id": _FIELDS["workspace_id"], "conversation_id": CONVERSATION, "status": "succeeded"},
+        ),
+    ),
     "Invite": _made(wire.Invite, id=_id("invite", 12), url="https://chat.example.com/invite#tki_…"),
     "Key": _made(
         wire.Key,
@@ -612,6 +637,8 @@ REQUESTS: dict[str, Any] = {
         "scopes": {"agents": [_FIELDS["agent_id"]], "models": [], "features": ["files"]},
     },
     "NewTurn": {"message": "When are you open?", "conversation_id": CONVERSATION},
+    "NewWebhook": {"url": "https://shop.example.com/turnkeep", "events": ["turn.succeeded", "turn.failed"]},
+    "WebhookPatch": {"is_enabled": False},
     "NewWorkspace": {"name": "Support"},
     "PageChange": {"content": "# Hours\n\nOpening hours: 8 to 18."},
     "RowValues": {"values": {"Price": 2.75}},

@@ -19,6 +19,7 @@ from turnkeep.model.agents import AgentSpec, Snapshot, with_secrets
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.knowledge import KnowledgePage, KnowledgeTable, PageSummary, Row
 from turnkeep.model.messages import Message, PublicMessage
+from turnkeep.model.outbox import Delivery, Webhook
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Scopes, UserRef, Workspace
 from turnkeep.model.sessions import Invite, PageSession
 from turnkeep.model.turns import Turn
@@ -124,6 +125,15 @@ def session_of(session: PageSession, *, is_current: bool) -> wire.PageSession:
 
 def invite_of(invite: Invite, user: UserRef) -> wire.Invite:
     return _view(wire.Invite, invite, user=user)
+
+
+def webhook_of(webhook: Webhook, *, secret: str | None = None) -> wire.Webhook:
+    """The webhook. Its secret is shown only when it is made."""
+    return _view(wire.Webhook, webhook, secret=secret)
+
+
+def delivery_of(delivery: Delivery) -> wire.WebhookDelivery:
+    return _view(wire.WebhookDelivery, delivery, next_attempt_at=delivery.not_before, payload=delivery.payload)
 
 
 def workspace_of(stored: Workspace) -> wire.Workspace:

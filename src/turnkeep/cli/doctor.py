@@ -78,8 +78,8 @@ def doctor(
     data_dir: DataDir = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Check the installation: server, database, roles, sizes, erasures, bucket, files, Redis, runner, models, clock.
-    With a FILE: say why a provider would refuse that transcript, and write one that it accepts.
+    """Check the installation: server, database, roles, sizes, erasures, webhooks, bucket, files, Redis, runner, models,
+    clock. With a FILE: say why a provider would refuse that transcript, and write one that it accepts.
 
     Exits with 1 if something does not work (or, with --check, if the transcript is broken).
 

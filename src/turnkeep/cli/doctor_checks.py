@@ -85,6 +85,7 @@ async def check_up(settings: Settings, place: ServerAddress, *, is_remote: bool,
             await run_check("sizes", local.sizes),
             *([await run_check("rows", local.rows, seconds=None)] if rows else []),
             await run_check("erasures", local.erasures),
+            await run_check("webhooks", local.webhooks),
             await run_check("bucket", local.bucket),
             await run_check("files", server.files if is_up else local.files),
             await run_check("redis", local.redis),
@@ -261,6 +262,33 @@ class LocalChecks:
             f"{count:,} not done, the first for {open_ms / LATE_MS:.1f} hours: {problem or 'no server works on it'}",
             "Remove the reason. The server tries again within an hour, on SQLite also at its next start.",
         )
+
+    async def webhooks(self) -> str | None:
+        """Raises CheckFailed, as a warning, for endpoints that are gone or have failed for long."""
+        settings = self._settings
+        if settings.is_sqlite and not settings.sqlite_path.exists():
+            return None
+        try:
+            await check_schema(settings)
+            [(gone, late)] = await (
+                self._late_deliveries_of_sqlite() if settings.is_sqlite else self._late_deliveries_of_postgres()
+            )
+        except (OSError, TurnkeepError) as exc:
+            raise CheckFailed(f"could not be looked at: {reason_of(exc)}", "See above.", state="warn") from exc
+        if not gone and not late:
+            return "none is late"
+        raise CheckFailed(
+            f"{late:,} have failed for more than an hour, {gone:,} are disabled because their endpoint is gone",
+            "`turnkeep webhooks list` and `turnkeep webhooks deliveries` say which, and why.",
+            state="warn",
+        )
+
+    async def _late_deliveries_of_postgres(self) -> list[Sequence[Any]]:
+        async with self._postgres() as query:
+            return await query("late_deliveries", LATE_MS)
+
+    async def _late_deliveries_of_sqlite(self) -> list[Sequence[Any]]:
+        return await self._sqlite(lambda query: query("late_deliveries", {"before": system_clock() - LATE_MS}))
 
     async def _late_erasures_of_postgres(self) -> list[Sequence[Any]]:
         async with self._postgres() as query:

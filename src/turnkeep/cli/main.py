@@ -65,6 +65,13 @@ COMMANDS = (
         BUILD,
     ),
     CliCommand("tokens", "Make short-lived tokens for users.", "turnkeep.cli.workspaces", "tokens", BUILD),
+    CliCommand(
+        "webhooks",
+        "Let endpoints of yours hear of what happens, and see how that went.",
+        "turnkeep.cli.webhooks",
+        "webhooks",
+        BUILD,
+    ),
     CliCommand("usage", "Show what a month has used.", "turnkeep.cli.account", "usage", BUILD),
     CliCommand("serve", "Run the server.", "turnkeep.cli.serve", "serve", OPERATE),
     CliCommand(

@@ -53,6 +53,7 @@ DriverName = Literal["bubblewrap", "docker"]
 MemoryGuard = Literal["auto", "cgroup", "watchdog"]
 
 _BIG = 1_000_000_000
+_FEW_DAYS = 180
 _SWITCH: dict[str, Any] = {"parse": yes_or_no, "allowed": "1 or 0"}
 
 
@@ -154,6 +155,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             meaning="How long deleted conversations and files can be restored. Then they are erased.",
         ),
     ] = 30.0
+    idle_conversation_days: Annotated[
+        float,
+        Setting(
+            **seconds(0, 36_500, "days"),
+            meaning="Conversations that have not changed for this long are deleted, as if their users had deleted "
+            "them; 0 keeps them for ever.",
+        ),
+    ] = 0.0
 
     queue_limit: int = 20
     """Maximum number of turns that wait in one conversation."""
@@ -171,6 +180,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             tool_timeout_seconds=_tighter(self.tool_timeout_seconds, limits.tool_timeout_seconds),
             turn_timeout_seconds=_tighter(self.turn_timeout_seconds, limits.turn_timeout_seconds),
         )
+
+    @property
+    def months_of_messages(self) -> int:
+        """How many months of messages are stored and dropped together on PostgreSQL. A read looks at every part, so
+        what is kept for long has large parts."""
+        if not self.idle_conversation_days:
+            return 12
+        return 1 if self.idle_conversation_days <= _FEW_DAYS else 3
 
     @property
     def renew_seconds(self) -> float:
@@ -498,8 +515,8 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
         bool,
         Setting(
             **_SWITCH,
-            meaning="Lets HTTP tools and MCP servers of agents, and pictures in messages, have private and loopback "
-            "addresses.",
+            meaning="Lets HTTP tools and MCP servers of agents, webhooks, and pictures in messages have private and "
+            "loopback addresses.",
             default="0",
         ),
     ] = False

@@ -24,6 +24,7 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import OutboxDelivery
 from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
+from turnkeep.engine.webhooks import WebhookSender
 from turnkeep.engine.worker import ADOPT_AT_ONCE, EndedTurn, Sweeper, TurnRecord, Worker
 from turnkeep.errors import AttachedElsewhere, InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
 from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId, new_conversation_id, new_turn_id
@@ -103,7 +104,10 @@ class Engine:
             forget=self._worker.forget_erased,
             forget_seconds=2 * min(services.settings.sweep_seconds, services.settings.lease_seconds / 4),
         )
-        self._sweeper = Sweeper(services, self._worker, self.eraser)
+        self._webhooks = None
+        if services.webhooks is not None:
+            self._webhooks = WebhookSender(services.store, services.webhooks, services.observer)
+        self._sweeper = Sweeper(services, self._worker, self.eraser, self._webhooks)
         self._background: list[asyncio.Task[None]] = []
         self._waiting: set[Subscription] = set()
         """Subscriptions of the requests that wait for the end of a turn."""
@@ -123,8 +127,8 @@ class Engine:
         return self._leases.are_in_doubt
 
     async def start(self) -> None:
-        """Start to renew leases, to report readers, to adopt turns that other workers left, to deliver the outbox, and
-        to poll the store for readers."""
+        """Start to renew leases, to report readers, to adopt turns that other workers left, to deliver the outbox,
+        to send to webhooks, and to poll the store for readers."""
         self._background = [
             asyncio.create_task(self._leases.keep(self._readers.take_due), name="renew leases"),
             asyncio.create_task(self._readers.report(), name="report readers"),
@@ -133,6 +137,8 @@ class Engine:
             asyncio.create_task(self._outbox.deliver_for_ever(), name="deliver the outbox"),
             asyncio.create_task(poll(self._store, self._hub, holds=self._worker.holds), name="poll for readers"),
         ]
+        if self._webhooks is not None:
+            self._background.append(asyncio.create_task(self._webhooks.send_for_ever(), name="send to webhooks"))
 
     async def drain(self, *, seconds: float = 10.0) -> None:
         """Stop accepting questions, let running calls end for `seconds`, and hand the turns over.
@@ -153,6 +159,8 @@ class Engine:
         for task in self._background:
             with suppress(asyncio.CancelledError):
                 await task
+        if self._webhooks is not None:
+            await self._webhooks.finish()
         await self._sweeper.close()
 
     async def ask(self, question: Question, *, take_lines: TakeLines | None = None) -> Claimed:

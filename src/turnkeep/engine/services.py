@@ -17,6 +17,7 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import AuditLog, OutboxSink
 from turnkeep.engine.preview_rate import PreviewRate
 from turnkeep.engine.sandbox.runner_client import RunnerClient
+from turnkeep.engine.webhooks import WebhookPost
 from turnkeep.ids import ConversationId, FileId, WorkspaceId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.prices import Prices
@@ -84,6 +85,8 @@ class Services(LoopServices, frozen=True, kw_only=True):
     """Without it, only files of the same conversation can be attached."""
     outbox_sink: OutboxSink = field(default_factory=AuditLog)
     """Takes the entries of the outbox to the outside."""
+    webhooks: WebhookPost | None = None
+    """Posts to the endpoints of the host; without it, deliveries wait."""
     sandboxes: RunnerClient | None = None
     """The runner of turns in sandboxes, if one is known."""
 

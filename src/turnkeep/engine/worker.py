@@ -28,6 +28,7 @@ from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.sandbox.remote_turn import RemoteTurn, TakeLines
 from turnkeep.engine.sandbox.runner_client import SandboxFailed
 from turnkeep.engine.services import Services
+from turnkeep.engine.webhooks import WebhookSender
 from turnkeep.errors import (
     CallerError,
     Fenced,
@@ -59,6 +60,9 @@ DAY_MS = 86_400_000
 SILENT_IMPORT_MS = 600_000
 COMPACT_AFTER_MS = 3_600_000
 """Most streams of a turn are read within an hour. Later its events are made from its rows."""
+EVENTS_KEPT_MS = 30 * DAY_MS
+"""How long after the end of a month its events go. By then no server of an earlier release, which does not know of
+packed turns, works on the database."""
 COMPACT_PAUSE_SECONDS = 0.05
 """Between two steps, so that a server that was upgraded goes through old turns beside its other work."""
 KNOWLEDGE_STEPS = 200
@@ -528,12 +532,16 @@ class SweepLease:
 class Sweeper:
     """Does the periodic work of a worker. Every part of it may run on all workers at once.
 
-    It promotes waiting turns, adopts turns that no worker holds, and stops turns without readers. The worker that holds
+    It promotes waiting turns, adopts turns that no worker holds, stops turns without readers, and wakes the sender of
+    webhooks. The worker that holds
     the sweep lease also keeps the search index up to date, continues erasures, and erases what was deleted long ago.
     The last of these may take long, and no sweep waits for it.
     """
 
-    def __init__(self, services: Services, worker: Worker, eraser: Eraser) -> None:
+    def __init__(
+        self, services: Services, worker: Worker, eraser: Eraser, webhooks: WebhookSender | None = None
+    ) -> None:
+        self._webhooks = webhooks
         self._store = services.store
         self._settings = services.settings
         self._observer = services.observer
@@ -595,6 +603,8 @@ class Sweeper:
         if due.has_unwatched:
             for turn_id in await self._store.cancel_unwatched():
                 self._worker.stop(turn_id)
+        if due.has_deliveries and self._webhooks is not None:
+            self._webhooks.wake()
         if due.erased_at > self._erased_at:
             await self._worker.forget_erased()
             self._erased_at = due.erased_at
@@ -630,7 +640,11 @@ class Sweeper:
     async def _purge(self) -> None:
         while await self._store.add_up_usage():
             pass
+        while await self._store.purge_deliveries():
+            pass
         await self._purge_knowledge()
+        await self._store.make_partitions(now=self._clock(), months=self._settings.months_of_messages)
+        await self._delete_idle()
         deleted_before = int(self._clock() - self._settings.retention_days * DAY_MS)
         while True:
             purged = await self._store.purge(deleted_before=deleted_before)
@@ -642,6 +656,22 @@ class Sweeper:
         if self._file_cleanup is not None:
             await self._file_cleanup.tidy()
         await self._compact()
+        await self._drop_old()
+
+    async def _delete_idle(self) -> None:
+        """Delete conversations that are older than the operator wants to keep them."""
+        days = self._settings.idle_conversation_days
+        if days:
+            while await self._store.delete_idle(unchanged_since=int(self._clock() - days * DAY_MS)):
+                pass
+
+    async def _drop_old(self) -> None:
+        """Drop what the database has of months that ended long ago."""
+        ended_before = int(self._clock() - EVENTS_KEPT_MS)
+        while await self._lease.is_held():
+            if not await self._store.drop_partitions(ended_before=ended_before):
+                return
+            await asyncio.sleep(COMPACT_PAUSE_SECONDS)
 
     async def _compact(self) -> None:
         """Compact all turns that settled some time ago."""

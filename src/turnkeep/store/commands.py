@@ -181,7 +181,8 @@ class Renewal(Struct, frozen=True, kw_only=True):
 class DueWork(Struct, frozen=True):
     """What a sweep finds to do: whether turns wait that may run, leases have ended, running turns have lost their
     readers, conversations wait for the search index, an erasure must be continued, or answers are overdue for which a
-    turn waits. `erased_at` is when something was last erased, which caches must forget; 0: never."""
+    turn waits. `erased_at` is when something was last erased, which caches must forget; 0: never. `has_deliveries`:
+    something is to be sent to webhooks."""
 
     has_waiting: bool
     has_expired: bool
@@ -189,7 +190,18 @@ class DueWork(Struct, frozen=True):
     has_unindexed: bool
     has_erasures: bool = False
     erased_at: int = 0
+    has_deliveries: bool = False
     has_overdue: bool = False
+
+
+class AttemptOutcome(Struct, frozen=True, kw_only=True):
+    """How an attempt to send a delivery has ended: `error` is None if the endpoint took it. Otherwise it is tried again
+    after `pause_seconds`, or has failed for good if that is None. `is_gone`: the endpoint wants to hear no more."""
+
+    response_status: int | None = None
+    error: str | None = None
+    pause_seconds: float | None = None
+    is_gone: bool = False
 
 
 class Appended(Struct, frozen=True, kw_only=True):

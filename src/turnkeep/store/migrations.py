@@ -1,5 +1,9 @@
 """Migrations: numbered files, applied once and in order, each in one transaction with its record.
 
+A migration of PostgreSQL may have steps: a line `-- commit` ends the transaction of one and begins that of the next, so
+that no lock is held while a large table is read. The record comes with the last step. A step that was done may be done
+again.
+
 What is applied to a database must be a beginning of what this release has; else the database was made by another
 release (SchemaMismatch), and nothing is touched. A database of PostgreSQL may also be that of a newer release, if the
 newer release says that it works with this one.
@@ -21,6 +25,7 @@ servers of older releases do not."""
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _FUNCTION = re.compile(r"^CREATE (?:OR REPLACE )?FUNCTION turnkeep\.(\w+)", re.MULTILINE)
+_COMMIT = re.compile(r"^-- commit$", re.MULTILINE)
 _CONCURRENT = re.compile(r"^CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+)[^;]*;", re.MULTILINE)
 
 
@@ -36,9 +41,9 @@ class Migration(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
     @property
-    def in_transaction(self) -> str:
-        """What is done in the transaction of the migration."""
-        return _CONCURRENT.sub("", self.sql)
+    def steps(self) -> list[str]:
+        """What is done in transactions, one after the other."""
+        return _COMMIT.split(_CONCURRENT.sub("", self.sql))
 
     @property
     def functions(self) -> list[str]:

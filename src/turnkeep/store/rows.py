@@ -16,7 +16,7 @@ from turnkeep.model.files import File
 from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
 from turnkeep.model.knowledge import Row as TableRow
 from turnkeep.model.messages import PROVIDERS, Legacy, Message, PublicMessage, finish_of, read_files
-from turnkeep.model.outbox import OutboxEntry
+from turnkeep.model.outbox import Delivery, OutboxEntry, Webhook
 from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Scopes, Workspace
 from turnkeep.model.sessions import Invite, PageSession, SignedIn
 from turnkeep.model.turns import NO_REPORT, Turn, TurnError, TurnReport
@@ -77,6 +77,8 @@ AGENT_COLUMNS = ", ".join(Agent.__struct_fields__)
 SESSION_COLUMNS = ", ".join(PageSession.__struct_fields__)
 INVITE_COLUMNS = ", ".join(Invite.__struct_fields__)
 OUTBOX_COLUMNS = ", ".join(OutboxEntry.__struct_fields__)
+WEBHOOK_COLUMNS = ", ".join(Webhook.__struct_fields__)
+DELIVERY_COLUMNS = ", ".join(Delivery.__struct_fields__)
 ERASURE_COLUMNS = ", ".join(ErasureJob.__struct_fields__)
 TABLE_COLUMNS = "id, workspace_id, name, description, columns, row_count, created_at, updated_at"
 """SQLite adds `serial`, a number of the table in its row ids."""
@@ -104,6 +106,8 @@ COLUMNS = {
     "session": SESSION_COLUMNS,
     "invite": INVITE_COLUMNS,
     "outbox": OUTBOX_COLUMNS,
+    "webhook": WEBHOOK_COLUMNS,
+    "delivery": DELIVERY_COLUMNS,
     "erasure": ERASURE_COLUMNS,
     "limit": ", ".join(LIMITS),
     "user_limit": ", ".join(f"user_{name}" for name in LIMITS),
@@ -124,6 +128,7 @@ _error = msgspec.json.Decoder(TurnError).decode
 _report = msgspec.json.Decoder(TurnReport).decode
 _wait = msgspec.json.Decoder(Wait).decode
 _event = msgspec.json.Decoder(TurnEvent).decode
+_payloads = msgspec.json.Decoder(tuple[msgspec.Raw, ...]).decode
 _spec = msgspec.json.Decoder(AgentSpec).decode
 _extras = msgspec.json.Decoder(
     tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None]
@@ -439,6 +444,11 @@ def to_recorded(seq: int, payload: str, display: str | None) -> Recorded:
     return Recorded(seq=seq, event=event)
 
 
+def to_packed(events: str, display: str | None) -> list[TurnEvent]:
+    """The events of a turn from one JSON array and the display of the turn's final row."""
+    return [to_recorded(0, bytes(payload).decode(), display).event for payload in _payloads(events)]
+
+
 class Compacted(msgspec.Struct, frozen=True):
     """What of a turn need not be stored. `sequence` is the row whose display follows from its blocks."""
 
@@ -551,6 +561,18 @@ def to_row(row: Row) -> TableRow:
 def to_entry(row: Row) -> OutboxEntry:
     """An entry of the outbox from the values of `OUTBOX_COLUMNS`."""
     return OutboxEntry(**dict(zip(OutboxEntry.__struct_fields__, row, strict=True)))
+
+
+def to_webhook(row: Row) -> Webhook:
+    """A webhook from the values of `WEBHOOK_COLUMNS`."""
+    values = dict(zip(Webhook.__struct_fields__, row, strict=True))
+    return Webhook(**values | {"events": to_names(values["events"]), "is_enabled": bool(values["is_enabled"])})
+
+
+def to_delivery(row: Row) -> Delivery:
+    """A delivery from the values of `DELIVERY_COLUMNS`."""
+    values = dict(zip(Delivery.__struct_fields__, row, strict=True))
+    return Delivery(**values | {"data": _object(values["data"])})
 
 
 def to_erasure(row: Row) -> ErasureJob:

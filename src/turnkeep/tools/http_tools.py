@@ -122,11 +122,11 @@ class HttpEndpointTool:
         except aiohttp.ConnectionTimeoutError:
             return Outcome(error=f"The tool's server did not accept the connection within {CONNECT_SECONDS:g} seconds.")
         except aiohttp.ClientError as exc:
-            return Outcome(error=f"The tool's server cannot be reached: {_words(exc)}.")
+            return Outcome(error=f"The tool's server cannot be reached: {failure_words(exc)}.")
         try:
             body, is_cut = await _read(response)
         except (aiohttp.ClientError, OSError, zlib.error) as exc:
-            return Outcome(error=f"The response broke off: {_words(exc)}.")
+            return Outcome(error=f"The response broke off: {failure_words(exc)}.")
         finally:
             response.release()
         return _outcome(response, body, is_cut=is_cut)
@@ -224,7 +224,7 @@ def _with_query(url: URL, args: JsonObject) -> URL:
     return URL(f"{url.origin()}{url.raw_path}?{urlencode(query, doseq=True)}", encoded=True)
 
 
-def _words(exc: Exception) -> str:
+def failure_words(exc: Exception) -> str:
     """The reason of a failure. aiohttp's own sentence would repeat the host and its settings."""
     cause = exc
     if isinstance(exc, aiohttp.ClientConnectorCertificateError):

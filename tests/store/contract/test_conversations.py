@@ -326,6 +326,60 @@ class TestRestoring:
                     await store.restore_conversation(by, gone.id)
 
 
+class TestDeletingIdleOnes:
+    LATER = 1_900_000_000_000
+    """In 2030: after the time in the ids that the tests make."""
+
+    async def test_takes_those_that_have_not_changed_with_their_files(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        idle = [await finish(store, tenant.ann) for _ in range(3)]
+        file = await a_file(store, tenant.ann, conversation_id=idle[0].conversation_id)
+        run = await a_conversation(store, tenant.bob, kind="run")
+        used = await finish(store, tenant.ann)
+        await database.move_clock_to(self.LATER)
+        await finish(store, tenant.ann, conversation_id=used.conversation_id)
+        counts = [await store.delete_idle(unchanged_since=self.LATER, limit=2) for _ in range(4)]
+        assert counts == [2, 2, 0, 0]
+        assert await listed(store, tenant.ann) == [used.conversation_id]
+        with pytest.raises(NotFound):
+            await store.conversation(tenant.bob, run.id)
+        with pytest.raises(NotFound):
+            await store.file(tenant.ann, file.id)
+
+    async def test_leaves_what_restores_and_purges_as_any_other(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        turn = await finish(store, tenant.ann)
+        file = await a_file(store, tenant.ann, conversation_id=turn.conversation_id)
+        await database.move_clock_to(self.LATER)
+        await store.delete_idle(unchanged_since=self.LATER)
+        await store.restore_conversation(tenant.ann, turn.conversation_id)
+        assert await store.files(tenant.ann, turn.conversation_id) == [file]
+        await store.delete_idle(unchanged_since=self.LATER)
+        assert (await store.purge(deleted_before=self.LATER)).conversations == 0
+        assert (await store.purge(deleted_before=self.LATER + 1)).conversations == 1
+
+    async def test_leaves_those_in_which_a_turn_runs_or_waits(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        await wait_in_queue(store, tenant.ann, held.conversation_id)
+        await database.move_clock_to(self.LATER)
+        assert await store.delete_idle(unchanged_since=self.LATER) == 0
+        assert await listed(store, tenant.ann) == [held.conversation_id]
+
+    async def test_leaves_those_that_were_imported_later(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        turn = await finish(store, tenant.ann)
+        exported = await store.export_conversation(tenant.service, turn.conversation_id)
+        imported = await store.import_conversation(tenant.service, exported)
+        before = database.now + 1  # the ids of both are of the real time, which is later
+        assert await store.delete_idle(unchanged_since=before) == 0
+        assert (await store.conversation(tenant.service, imported.id)).deleted_at is None
+
+
 class TestPurging:
     async def test_it_erases_everything_of_a_conversation_and_nothing_else(
         self, store: Store, tenant: Tenant, database: Database

@@ -57,6 +57,18 @@ async def written(url: str) -> Tenant:
     return tenant
 
 
+async def partitions(url: str) -> list[tuple[Any, ...]]:
+    """Those of messages and events, with their ranges and their policies."""
+    connection = await asyncpg.connect(url)
+    rows = await connection.fetch(
+        "SELECT c.relname, pg_get_expr(c.relpartbound, c.oid), c.relforcerowsecurity, p.polname FROM pg_class c "
+        "LEFT JOIN pg_policy p ON p.polrelid = c.oid WHERE c.relispartition AND c.relkind = 'r' ORDER BY c.relname"
+    )
+    await connection.close()
+    assert len(rows) >= 4
+    return [tuple(row) for row in rows]
+
+
 def doctor(url: str, folder: Path, *options: str) -> dict[str, Any]:
     """What `turnkeep doctor` says about the rows and the roles."""
     done = run_turnkeep("doctor", "--rows", "--json", *options, env=on(url, folder))
@@ -85,6 +97,7 @@ class TestADump:
             found = doctor(there, tmp_path)
             assert (found["rows"]["state"], found["roles"]["state"]) == ("ok", "ok")
             assert f"{TURNS + 2} conversations with {TURNS + 1} turns" in found["rows"]["says"]
+            assert await partitions(there) == await partitions(url)
             store = await PostgresStore.open(there, client_password=CLIENT_PASSWORD)
             assert len((await store.conversations(tenant.ann)).data) == TURNS + 2
             await finish(store, tenant.ann)

@@ -1,5 +1,7 @@
 """Query plans: what runs every second, and what pages and turns read, must not cost more when there is more data."""
 
+import re
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -9,6 +11,8 @@ import pytest
 from msgspec import Struct
 
 from tests.store.factories import Tenant
+from turnkeep.ids import first_turn_id
+from turnkeep.store.postgres import PostgresStore
 from turnkeep.store.postgres.io.statements import statements
 
 FEW, MANY = 30_000, 500_000
@@ -18,6 +22,11 @@ ANSWERED_LATER = 10_000
 WAITING = 3
 """Conversations with turns that no search finds yet."""
 
+MONTHS = 24
+"""Their turns were made in so many months, each with its partitions of messages and events."""
+MONTH_MS = 30 * 86_400_000
+BEGINNING = time.time_ns() // 1_000_000
+
 # One in a second, of a thousand users. Each has a settled turn of two messages, and a title that can be found. For
 # every ten there is a file, in a conversation or saved, of which the first few are deleted, and a table. In the first
 # ten thousand a second turn waits for a person.
@@ -26,13 +35,13 @@ INSERTS = (
 INSERT INTO turnkeep.conversations (id, org_id, workspace_id, user_id, kind, title, turn_count, message_count,
                                     next_ordinal, indexed_ordinal, head_turn_id, created_at, updated_at)
 SELECT format('conv_%s', n), {org}, {workspace}, format('user_%s', n % {users}), 'chat', 'Title ' || n, 1, 2, 2,
-       CASE WHEN n > {size} - {waiting} THEN 0 ELSE 1 END, format('turn_%s', n), n * 1000, n * 1000
+       CASE WHEN n > {size} - {waiting} THEN 0 ELSE 1 END, {turn}, n * 1000, n * 1000
   FROM generate_series(1, {size}) n
 """,
     """
 INSERT INTO turnkeep.turns (id, org_id, workspace_id, conversation_id, user_id, ordinal, active, status, attempt,
                             last_seq, principal_ref, source, month, created_at, started_at, settled_at)
-SELECT format('turn_%s', n), {org}, {workspace}, format('conv_%s', n), format('user_%s', n % {users}), 1, true,
+SELECT {turn}, {org}, {workspace}, format('conv_%s', n), format('user_%s', n % {users}), 1, true,
        'succeeded', 1, 2, 'user_1', 'api', '2025-06', n * 1000, n * 1000, n * 1000
   FROM generate_series(1, {size}) n
 """,
@@ -45,18 +54,18 @@ SELECT format('turn_waits_%s', n), {org}, {workspace}, format('conv_%s', n), for
 """,
     """
 INSERT INTO turnkeep.messages (turn_id, turn_sequence, id, org_id, conversation_id, role, internal, blocks, created_at)
-SELECT format('turn_%s', n), s, format('msg_%s_%s', n, s), {org}, format('conv_%s', n),
+SELECT {turn}, s, format('msg_%s_%s', n, s), {org}, format('conv_%s', n),
        CASE s WHEN 0 THEN 'user' ELSE 'assistant' END, false, '[{{"type":"text","text":"Hello"}}]', n * 1000
   FROM generate_series(1, {size}) n, generate_series(0, 1) s
 """,
     """
 INSERT INTO turnkeep.turn_events (turn_id, seq, org_id, type, payload)
-SELECT format('turn_%s', n), s, {org}, CASE s WHEN 1 THEN 'turn' ELSE 'result' END, '{{}}'
+SELECT {turn}, s, {org}, CASE s WHEN 1 THEN 'turn' ELSE 'result' END, '{{}}'
   FROM generate_series(1, {size}) n, generate_series(1, 2) s
 """,
     """
 INSERT INTO turnkeep.search_entries (conversation_id, turn_id, turn_sequence, org_id, workspace_id, user_id, tokens)
-SELECT format('conv_%s', n), CASE s WHEN -1 THEN format('conv_%s', n) ELSE format('turn_%s', n) END, s, {org},
+SELECT format('conv_%s', n), CASE s WHEN -1 THEN format('conv_%s', n) ELSE {turn} END, s, {org},
        {workspace}, format('user_%s', n % {users}),
        array_to_tsvector(ARRAY['hello', 'number' || n] || CASE WHEN n <= 3 THEN '{{seldom}}'::text[] ELSE '{{}}' END)
   FROM generate_series(1, {size} - {waiting}) n, generate_series(-1, 0) s
@@ -78,6 +87,19 @@ SELECT f.org_id, f.sha256 || '/plain', 'text', f.created_at FROM turnkeep.files 
 INSERT INTO turnkeep.tables (id, org_id, workspace_id, name, name_key, description, columns, created_at, updated_at)
 SELECT format('table_%s', n), {org}, {workspace}, 'Table ' || n, 'table ' || n, '', '[]', n * 1000, n * 1000
   FROM generate_series(1, {size}, 10) n
+""",
+    """
+INSERT INTO turnkeep.webhooks (id, org_id, workspace_id, url, events, is_enabled, secret, created_at, updated_at)
+SELECT format('webhook_%s', n), {org}, {workspace}, 'https://example.com', '[]', true, '', 1, 1
+  FROM generate_series(1, 10) n
+""",
+    """
+INSERT INTO turnkeep.webhook_deliveries (webhook_id, id, org_id, user_id, conversation_id, type, data, status,
+                                         created_at, not_before, give_up_at)
+SELECT format('webhook_%s', n % 10 + 1), format('evt_%s', n), {org}, format('user_%s', n % {users}),
+       format('conv_%s', n), 'turn.succeeded', '{{}}', CASE WHEN n <= 5 THEN 'pending' ELSE 'delivered' END,
+       {later} - n, CASE WHEN n <= 5 THEN n END, 1
+  FROM generate_series(1, {size}) n
 """,
 )
 LATER = 2**62
@@ -101,11 +123,16 @@ class Crowd(Struct, frozen=True):
     tenant: Tenant
     size: int
 
+    def turn(self, n: int) -> str:
+        """The id of the turn of this conversation."""
+        return first_turn_id(BEGINNING + n * pace(self.size))
+
     @property
     def sweep(self) -> tuple[Case, ...]:
         """What a worker asks while nothing happens, and what it does about the little that there is to do."""
         waiting = [f"conv_{n}" for n in range(self.size - WAITING + 1, self.size + 1)]
         none: list[str] = []
+        some = [self.turn(n) for n in range(1, self.size, self.size // 10)]
         return (
             Case("due_work", rows=1, blocks=100),
             Case("hold_sweep", ("worker-1", 1_000)),
@@ -113,7 +140,18 @@ class Crowd(Struct, frozen=True):
             Case("expired_turns", (50, False), rows=0),
             Case("cancel_unwatched", rows=0),
             Case("end_overdue_waits", rows=0),
-            Case("last_seqs", ([f"turn_{n}" for n in range(1, 11)],), rows=10),
+            Case("last_seqs", ([self.turn(n) for n in range(1, 11)],), rows=10),
+            Case("make_partition", ("messages", "messages_first", self.turn(1), self.turn(2)), rows=1, blocks=200),
+            Case("turns_to_compact", ("", 10), rows=10),
+            Case("events_of_turns", (some,), rows=2 * len(some), blocks=200),
+            Case("rows_of_turns", (some,), rows=2 * len(some), blocks=200),
+            Case("compact_turns", (self.turn(9), some, some, [0] * len(some)), rows=0, blocks=1_500),
+            Case("turns_to_pack", (self.turn(1), self.turn(self.size // 2), 10), rows=10, blocks=150),
+            Case("pack_events", (some,), rows=0, blocks=1_000),
+            Case("delete_idle", (LATER, "conv_2", 10), rows=10, blocks=500),
+            Case("turns_to_purge", (["conv_41", "conv_61"],), rows=4),
+            Case("purge_messages", (some[:3],), rows=0, blocks=200),
+            Case("purge_events", (some[:3],), rows=0, blocks=200),
             Case("pending_titles", (None, 500), rows=WAITING),
             Case("pending_titles", (self.tenant.workspace.id, 500), rows=WAITING),
             Case("pending_conversations", (None, 500), rows=WAITING),
@@ -127,6 +165,9 @@ class Crowd(Struct, frozen=True):
             ),
             Case("take_erasures", (1_000, 10), rows=0),
             Case("take_entries", (100, 1_000), rows=0),
+            Case("take_deliveries", ("", none, none, 8, 64, 1_000), rows=5, blocks=250),
+            Case("take_deliveries", ("webhook_4", ["webhook_5"], none, 8, 64, 1_000), rows=1, blocks=150),
+            Case("purge_old_deliveries", (0, 100), rows=0),
             Case("purgeable", (LATER, 100), rows=0),
             Case("purgeable_files", (none, LATER, 100), rows=3),
             Case("purgeable_files", (["conv_41", "conv_61"], 0, 100), rows=2),
@@ -162,14 +203,17 @@ class Crowd(Struct, frozen=True):
             Case("my_transcript", (*everyone, "conv_7", True, 0, -1, 51), rows=2, as_client=True),
             Case("my_saved_files", (*user, "~", 51), as_client=True, blocks=600),
             Case("window", ("conv_7", 20, 1_001, 2**31 - 1), rows=2),
-            Case("events_after", ("turn_7", 0, 1_000), rows=2),
+            Case("events_after", (self.turn(7), 0, 1_000), rows=2),
+            Case("turn_rows", (self.turn(7),), rows=2),
+            Case("old_events", (self.turn(7),), rows=0),
+            Case("conversation_rows", ("conv_7", 0, -1, 100), rows=2),
             Case("found_conversations", (*owner, "number7", LATER, "~", 21), rows=1),
             Case("found_conversations", (*owner, "hello", LATER, "~", 21), rows=21, blocks=1_000),
             Case("found_conversations", (*anyone, "seldom", LATER, "~", 21), rows=3, blocks=120),
             Case("found_conversations", (*anyone, "hello", LATER, "~", 21), rows=21, blocks=6_000),
             Case("found_messages", (found, "seldom"), rows=3),
             Case("my_found", (*everyone, found), rows=3, as_client=True),
-            Case("my_messages", (*everyone, ["turn_1", "turn_2"], [0, 1]), rows=2, as_client=True),
+            Case("my_messages", (*everyone, [self.turn(1), self.turn(2)], [0, 1]), rows=2, as_client=True),
         )
 
     async def problems(self, cases: Sequence[Case], mode: str) -> list[str]:
@@ -204,7 +248,7 @@ def _problems(case: Case, plan: dict[str, Any]) -> Iterator[str]:
     if case.rows is not None and plan["Actual Rows"] != case.rows:
         yield f"{label} found {plan['Actual Rows']} rows, not {case.rows}"
     for node in nodes(plan):
-        if "Seq Scan" in node["Node Type"] and node["Relation Name"] in LARGE:
+        if "Seq Scan" in node["Node Type"] and LARGE.match(node["Relation Name"]) and not is_small(node):
             yield f"{label} reads all of {node['Relation Name']}"
 
 
@@ -216,24 +260,45 @@ def _literal(value: object) -> str:
     return repr(value)
 
 
-LARGE = {"conversations", "turns", "messages", "turn_events", "search_entries", "files", "file_texts", "tables"}
+def is_small(node: dict[str, Any]) -> bool:
+    """Whether it is a partition with hardly any rows, which is best read as a whole."""
+    return bool(PARTITION.match(node["Relation Name"])) and node["Shared Hit Blocks"] + node["Shared Read Blocks"] <= 2
+
+
+PARTITION = re.compile(r"(messages|turn_events)_(first|other|\d+_\d+)$")
+LARGE = re.compile(
+    rf"(conversations|turns|search_entries|files|file_texts|tables|webhook_deliveries)$|{PARTITION.pattern}"
+)
+
+
+def pace(size: int) -> int:
+    """The milliseconds between two turns, if this many are made in all months."""
+    return MONTHS * MONTH_MS // size
 
 
 @pytest.fixture(params=[pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.nightly)])
-async def crowd(request: pytest.FixtureRequest, uri: str, tenant: Tenant) -> AsyncIterator[Crowd]:
+async def crowd(request: pytest.FixtureRequest, uri: str, store: PostgresStore, tenant: Tenant) -> AsyncIterator[Crowd]:
     connection = await asyncpg.connect(uri)
     size = request.param
+    for month in range(MONTHS):
+        await store.make_partitions(now=BEGINNING + month * MONTH_MS)
     names = {
         "org": f"'{tenant.org.id}'",
         "workspace": f"'{tenant.workspace.id}'",
         "users": USERS,
         "waiting": WAITING,
         "answered_later": ANSWERED_LATER,
+        "turn": f"'turn_' || lpad(to_hex({BEGINNING} + n * {pace(size)}::bigint), 12, '0')",
         "size": size,
+        "later": LATER,
     }
     for insert in INSERTS:
         await connection.execute(insert.format(**names))
-    await connection.execute("VACUUM ANALYZE")
+    # As autovacuum does it: it visits partitions, and not the tables that they are of.
+    tables = await connection.fetch(
+        "SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'turnkeep'::regnamespace AND relkind = 'r'"
+    )
+    await connection.execute(f"VACUUM ANALYZE {', '.join(table for (table,) in tables)}")
     yield Crowd(connection, tenant, size)
     await connection.close()
 

@@ -76,6 +76,7 @@ LARGE = {
     "files",
     "table_rows",
     "usage",
+    "webhook_deliveries",
 }
 WHOLE = {
     # What `turnkeep doctor --rows` compares.
@@ -114,7 +115,13 @@ def scanned(connection: apsw.Connection, text: str) -> set[str]:
     values = dict.fromkeys(re.findall(r":(\w+)", text)) or [None] * len(set(re.findall(r"\?\d+", text)))
     plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", values)
     scans = [re.fullmatch(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", step) for *_, step in plan]
-    partial = {"turns_held", "turns_single_flight", "turns_waiting"}
+    partial = {
+        "turns_held",
+        "turns_single_flight",
+        "turns_waiting",
+        "webhook_deliveries_due",
+        "webhook_deliveries_queue",
+    }
     return {names[scan[1]] for scan in scans if scan and scan[1] in names and scan[2] not in partial}
 
 

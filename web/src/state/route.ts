@@ -1,6 +1,6 @@
 /** Routes of the page, and their addresses in the browser. */
 
-export const SECTIONS = ["usage", "agents", "keys", "pages", "tables", "people", "account"] as const;
+export const SECTIONS = ["usage", "agents", "keys", "pages", "tables", "people", "webhooks", "account"] as const;
 export type Section = (typeof SECTIONS)[number];
 
 /** A cited passage: its text, and the heading or part (`page 3`) of the document that contains it. */

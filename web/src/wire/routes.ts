@@ -18,6 +18,7 @@ import type {
   NewInvite,
   NewKey,
   NewTurn,
+  NewWebhook,
   ListPage,
   PageItem,
   PageSession,
@@ -29,6 +30,8 @@ import type {
   ToolSecret,
   Turn,
   User,
+  Webhook,
+  WebhookDelivery,
   Workspace,
   WorkspacePatch,
 } from "./types";
@@ -112,6 +115,14 @@ export const endUserSessions = (id: string) => request<undefined>("DELETE", `/v1
 export const invites = () => request<ListPage<Invite>>("GET", "/v1/invites");
 export const createInvite = (body: NewInvite) => request<Invite>("POST", "/v1/invites", { body });
 export const deleteInvite = (id: string) => request<undefined>("DELETE", `/v1/invites/${id}`);
+export const webhooks = () => request<ListPage<Webhook>>("GET", "/v1/webhooks");
+export const createWebhook = (body: Pick<NewWebhook, "url" | "events">) => request<Webhook>("POST", "/v1/webhooks", { body });
+export const changeWebhook = (id: string, body: { is_enabled: boolean }) => request<Webhook>("PATCH", `/v1/webhooks/${id}`, { body });
+export const deleteWebhook = (id: string) => request<undefined>("DELETE", `/v1/webhooks/${id}`);
+export const deliveries = (id: string, cursor: string | null) =>
+  request<ListPage<WebhookDelivery>>("GET", withQuery(`/v1/webhooks/${id}/deliveries`, { cursor, limit: 20 }));
+export const redeliver = (id: string, deliveryId: string) =>
+  request<WebhookDelivery>("POST", `/v1/webhooks/${id}/deliveries/${deliveryId}/redeliver`);
 
 export const workspaces = () => request<ListPage<Workspace>>("GET", "/v1/workspaces");
 export const changeWorkspace = (id: string, body: Partial<WorkspacePatch>) =>

@@ -24,6 +24,7 @@ from turnkeep_client.transport import (
     Transport,
 )
 from turnkeep_client.turns import Turns
+from turnkeep_client.webhooks import Webhooks
 from turnkeep_client.wire import Me
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class AsyncTurnkeep:
         self.invites = Invites(transport)
         self.sessions = Sessions(transport)
         self.tools = NativeTools(transport)
+        self.webhooks = Webhooks(transport)
         self.workspaces = Workspaces(transport)
         self.usage = UsageResource(transport)
         self.ask = self.turns.ask

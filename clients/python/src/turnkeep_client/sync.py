@@ -39,6 +39,7 @@ from turnkeep_client.transport import (
     load_network,
 )
 from turnkeep_client.turns import Turns
+from turnkeep_client.webhooks import Webhooks
 from turnkeep_client.wire import Me, Turn
 from turnkeep_client.wire.blocks import Part
 from turnkeep_client.wire.errors import InvalidRequest
@@ -487,6 +488,16 @@ class SyncNativeTools(SyncResource[NativeTools]):
     list = _iterating(NativeTools.list)
 
 
+class SyncWebhooks(SyncResource[Webhooks]):
+    list = _iterating(Webhooks.list)
+    create = _blocking(Webhooks.create)
+    get = _blocking(Webhooks.get)
+    update = _blocking(Webhooks.update)
+    delete = _blocking(Webhooks.delete)
+    deliveries = _iterating(Webhooks.deliveries)
+    redeliver = _blocking(Webhooks.redeliver)
+
+
 class SyncWorkspaces(SyncResource[Workspaces]):
     list = _iterating(Workspaces.list)
     get = _blocking(Workspaces.get)
@@ -558,6 +569,7 @@ class Turnkeep:
         self.invites = SyncInvites(loop, inner.invites)
         self.sessions = SyncSessions(loop, inner.sessions)
         self.tools = SyncNativeTools(loop, inner.tools)
+        self.webhooks = SyncWebhooks(loop, inner.webhooks)
         self.workspaces = SyncWorkspaces(loop, inner.workspaces)
         self.usage = SyncUsage(loop, inner.usage)
         self.ask = self.turns.ask

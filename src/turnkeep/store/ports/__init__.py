@@ -14,13 +14,14 @@ from turnkeep.store.ports.directory import DirectoryStore
 from turnkeep.store.ports.erasures import ErasureStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
-from turnkeep.store.ports.outbox import OutboxStore
+from turnkeep.store.ports.outbox import DeliveryStore, OutboxStore, WebhookStore
 from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.store import Store
 from turnkeep.store.ports.turns import TurnStore
 
 __all__ = [
     "ConversationStore",
+    "DeliveryStore",
     "DirectoryStore",
     "ErasureStore",
     "FileStore",
@@ -29,4 +30,5 @@ __all__ = [
     "SessionStore",
     "Store",
     "TurnStore",
+    "WebhookStore",
 ]

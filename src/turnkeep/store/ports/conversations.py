@@ -42,6 +42,10 @@ class ConversationStore(Protocol):
     async def restore_conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
         """Undo the delete; revives only the files which that delete took. One that is not deleted stays as it is."""
 
+    async def delete_idle(self, *, unchanged_since: int, limit: int = 100) -> int:
+        """Delete conversations that have not changed since that moment and in which no turn runs or waits, as
+        `delete_conversation` does; return how many. Takes some at a time. What was imported later stays."""
+
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
         """Erase what was soft-deleted before that moment and in which no turn runs any more."""
 

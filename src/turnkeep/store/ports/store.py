@@ -7,7 +7,7 @@ from turnkeep.store.ports.directory import DirectoryStore
 from turnkeep.store.ports.erasures import ErasureStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
-from turnkeep.store.ports.outbox import OutboxStore
+from turnkeep.store.ports.outbox import OutboxStore, WebhookStore
 from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.turns import TurnStore
 
@@ -20,6 +20,7 @@ class Store(
     FileStore,
     KnowledgeStore,
     OutboxStore,
+    WebhookStore,
     ErasureStore,
     Protocol,
 ):

@@ -194,6 +194,15 @@ class TurnStore(Protocol):
         answer without steps. Readers get the same as before. Takes some turns, the oldest first; False if there are no
         more."""
 
+    async def make_partitions(self, *, now: int, months: int = 1) -> None:
+        """Prepare the database for turns of this month and the next two, if it divides its tables by time, with so many
+        months of messages in one part. A turn that comes before that is stored all the same."""
+
+    async def drop_partitions(self, *, ended_before: int, limit: int = 200) -> bool:
+        """Drop what such a database has of months that ended before that moment: the events of settled turns, which it
+        keeps elsewhere as far as they do not follow from rows, and what was left empty. Readers get the same as before.
+        Takes some turns at a time; False if there are no more."""
+
     async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
         """The number of the last event of each of these turns, with one statement. Turns that do not exist are left
         out."""

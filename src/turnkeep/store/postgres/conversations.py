@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.ids import ConversationId, WorkspaceId, check_id, new_conversation_id
+from turnkeep.ids import ConversationId, WorkspaceId, check_id, first_conversation_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
@@ -80,18 +80,24 @@ QUERY_CHARS = 1_000
 INDEXED_BEFORE_SEARCH = 500
 _CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
 
-PURGED = (
+_PURGED_OF_TURNS = ("purge_events", "purge_logs", "purge_messages", "purge_tokens")
+_PURGED = (
     "purge_search",
-    "purge_events",
-    "purge_logs",
-    "purge_messages",
-    "purge_tokens",
     "purge_files",
     "purge_outbox",
     "purge_turns",
     "purge_conversations",
 )
 """What belongs to a conversation. What depends on others comes first."""
+
+
+async def purge_rows(statements: Statements, conversation_ids: Sequence[ConversationId]) -> None:
+    """Erase everything that belongs to these conversations. They are locked."""
+    turn_ids = [id_ for (id_,) in await statements.fetch("turns_to_purge", conversation_ids)]
+    for name in _PURGED_OF_TURNS:
+        await statements.fetch(name, turn_ids)
+    for name in _PURGED:
+        await statements.fetch(name, conversation_ids)
 
 
 class PostgresConversations:
@@ -215,14 +221,18 @@ class PostgresConversations:
 
         return await self._database.transact(work)
 
+    async def delete_idle(self, *, unchanged_since: int, limit: int = 100) -> int:
+        return len(
+            await self._database.write("delete_idle", unchanged_since, first_conversation_id(unchanged_since), limit)
+        )
+
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
         purged = [id_ for (id_,) in await self._database.read("purgeable", deleted_before, limit)]
         files = dict(map(tuple, await self._database.read("purgeable_files", purged, deleted_before, limit)))
 
         async def work(statements: Statements) -> None:
             locked = [id_ for (id_,) in await statements.fetch("lock_purgeable", deleted_before, purged)]
-            for name in PURGED:
-                await statements.fetch(name, locked)
+            await purge_rows(statements, locked)
             await statements.fetch("purge_deleted_files", deleted_before, list(files))
 
         # The keys are read before the purge and reported by what is gone after it, so none is forgotten if an answer is

@@ -143,7 +143,7 @@ class PostgresDirectory:
             if not rows:
                 raise no_workspace()
             check_may_go(*rows[0])
-            for name in ("delete_members", "delete_agents", "delete_keys", "delete_workspace"):
+            for name in ("delete_webhooks", "delete_members", "delete_agents", "delete_keys", "delete_workspace"):
                 await statements.fetch(name, workspace_id)
 
         await self._database.transact(work)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from turnkeep.ids import ConversationId, ErasureId, FileId, UserId, check_id, new_erasure_id, new_user_id
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import ErasureJob, HiddenTurns
-from turnkeep.store.postgres.conversations import PURGED
+from turnkeep.store.postgres.conversations import purge_rows
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.leases import cancel_waiting
 from turnkeep.store.rows import json_text, to_counts, to_erasure
@@ -127,8 +127,7 @@ class PostgresErasures:
             [size] = await statements.fetch("size_of_conversations", locked)
             files = await statements.fetch("files_to_erase", locked, None, 2**31 - 1)
             bytes_ = await _lock_copies(statements, job, [file_id for file_id, _ in files])
-            for name in PURGED:
-                await statements.fetch(name, locked)
+            await purge_rows(statements, locked)
             await statements.fetch("erase_texts", job.org_id, bytes_)
             await _count(statements, job, **size_counts(len(locked), size))
             return [key for _, key in files]

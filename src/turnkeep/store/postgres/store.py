@@ -19,7 +19,7 @@ from turnkeep.store.postgres.io.roles import check_boundary, client_login
 from turnkeep.store.postgres.io.statements import functions, statements
 from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
-from turnkeep.store.postgres.outbox import PostgresOutbox
+from turnkeep.store.postgres.outbox import PostgresOutbox, PostgresWebhooks
 from turnkeep.store.postgres.sessions import PostgresSessions
 from turnkeep.store.postgres.turns import PostgresTurns
 from turnkeep.store.postgres.waits import PostgresWaits
@@ -40,6 +40,7 @@ class PostgresStore(
     PostgresKnowledge,
     PostgresTables,
     PostgresOutbox,
+    PostgresWebhooks,
     PostgresErasures,
 ):
     """A `Store` on one database. Make it with `open`, and close it: closing finishes what has begun."""

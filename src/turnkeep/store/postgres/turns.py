@@ -18,7 +18,16 @@ from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
 from turnkeep.errors import Defect, TurnkeepError, Unavailable, WorldError
-from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id, new_outbox_id
+from turnkeep.ids import (
+    CallId,
+    ConversationId,
+    TurnId,
+    check_id,
+    first_turn_id,
+    new_conversation_id,
+    new_message_id,
+    new_outbox_id,
+)
 from turnkeep.model.conversations import events_from_rows, title_and_preview
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
@@ -27,6 +36,7 @@ from turnkeep.store.checks import check_append, check_claim, check_record, check
 from turnkeep.store.commands import ROW_LIMIT, Appended, Claim, Claimed, Receipt, Settled, Settlement, TurnTrace, Window
 from turnkeep.store.postgres.io.database import Answer, Database, Groups, Statements, owner_of
 from turnkeep.store.postgres.io.errors import OVER_LIMIT, USER_GONE, RefusedWrite
+from turnkeep.store.postgres.io.partitions import make_partitions, partitions_of
 from turnkeep.store.postgres.leases import promote_next
 from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import (
@@ -39,6 +49,7 @@ from turnkeep.store.rows import (
     report_text,
     settled_rows,
     to_message,
+    to_packed,
     to_recorded,
     to_turn,
     to_window,
@@ -288,7 +299,8 @@ class PostgresTurns:
         turn = to_turn(found[0])
         if turn.last_seq or not turn.is_settled:
             return []
-        told = events_from_rows(turn, await self.turn_rows(turn_id))
+        packed = await self._database.read("old_events", turn_id)
+        told = to_packed(*packed[0]) if packed else events_from_rows(turn, await self.turn_rows(turn_id))
         return [Recorded(seq=n, event=event) for n, event in enumerate(told, start=1) if n > after][:limit]
 
     async def compact(self, *, settled_before: int, limit: int = 200) -> bool:
@@ -314,6 +326,22 @@ class PostgresTurns:
             [sequence for _, sequence in shortened],
         )
         return len(turns) == limit
+
+    async def make_partitions(self, *, now: int, months: int = 1) -> None:
+        await self._database.run(lambda statements, _: make_partitions(statements.fetch, now, months=months))
+
+    async def drop_partitions(self, *, ended_before: int, limit: int = 200) -> bool:
+        last = first_turn_id(ended_before)
+        old = [each for each in await partitions_of(self._database.read) if each.end is not None and each.end <= last]
+        for each in old:
+            if each.table == "turn_events":
+                found = await self._database.read("turns_to_pack", each.first or "", each.end, limit)
+                if found:
+                    await self._database.write("pack_events", [turn_id for (turn_id,) in found])
+                    return True
+        for each in old:
+            await self._database.write("drop_partition", each.table, each.name)
+        return False
 
     async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
         return dict(await self._database.read("last_seqs", turn_ids)) if turn_ids else {}

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.ids import AgentId, ConversationId, TurnId, WorkspaceId, check_id, new_conversation_id
+from turnkeep.ids import (
+    AgentId,
+    ConversationId,
+    TurnId,
+    WorkspaceId,
+    check_id,
+    first_conversation_id,
+    new_conversation_id,
+)
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
@@ -124,6 +132,9 @@ class SqliteConversations(StoreThreads):
 
     async def restore_conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
         return await self._write(_restore, principal, check_id(conversation_id, "conv"))
+
+    async def delete_idle(self, *, unchanged_since: int, limit: int = 100) -> int:
+        return await self._write(_delete_idle, unchanged_since, limit)
 
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
         return await self._write(_purge, deleted_before, limit)
@@ -354,6 +365,15 @@ def _delete(session: Session, principal: Principal, conversation_id: Conversatio
     if running is not None:
         session.run("request_cancel", {"turn": running, "now": session.now})
     cancel_all_waiting(session, conversation_id)
+
+
+def _delete_idle(session: Session, unchanged_since: int, limit: int) -> int:
+    which = {"since": unchanged_since, "end": first_conversation_id(unchanged_since), "limit": limit}
+    found = session.rows("idle_conversations", which)
+    for (conversation_id,) in found:
+        session.run("delete_conversation", {"conversation": conversation_id, "now": session.now})
+        session.run("delete_files_with", {"conversation": conversation_id, "now": session.now})
+    return len(found)
 
 
 def _restore(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:

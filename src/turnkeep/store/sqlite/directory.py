@@ -276,7 +276,7 @@ def _change_workspace(
 def _delete_workspace(session: Session, org_id: OrgId, workspace_id: WorkspaceId) -> None:
     is_default = workspace(session, org_id, workspace_id).is_default
     check_may_go(is_default, *session.rows("workspace_holds", {"workspace": workspace_id})[0])
-    for name in ("delete_members", "delete_agents", "delete_keys", "delete_workspace"):
+    for name in ("delete_webhooks", "delete_members", "delete_agents", "delete_keys", "delete_workspace"):
         session.run(name, {"workspace": workspace_id})
 
 

@@ -121,9 +121,16 @@ def release(session: Session, workers: Sequence[str]) -> None:
 
 def due_work(session: Session) -> DueWork:
     [row] = session.rows("due_work", {"now": session.clock()})
-    waiting, expired, unwatched, unindexed, erasures, erased_at, overdue = row
+    waiting, expired, unwatched, unindexed, erasures, erased_at, deliveries, overdue = row
     return DueWork(
-        bool(waiting), bool(expired), bool(unwatched), bool(unindexed), bool(erasures), erased_at, bool(overdue)
+        bool(waiting),
+        bool(expired),
+        bool(unwatched),
+        bool(unindexed),
+        bool(erasures),
+        erased_at,
+        bool(deliveries),
+        bool(overdue),
     )
 
 

@@ -20,7 +20,7 @@ from turnkeep.store.sqlite.io.executors import Checkpoints, Readers, Statistics,
 from turnkeep.store.sqlite.io.migrate import check_schema, migrate
 from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_reading, open_writing
 from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
-from turnkeep.store.sqlite.outbox import SqliteOutbox
+from turnkeep.store.sqlite.outbox import SqliteOutbox, SqliteWebhooks
 from turnkeep.store.sqlite.sessions import SqliteSessions
 from turnkeep.store.sqlite.turns import TurnVerbs
 from turnkeep.store.sqlite.waits import SqliteWaits
@@ -36,6 +36,7 @@ class SqliteStore(
     SqliteKnowledge,
     SqliteTables,
     SqliteOutbox,
+    SqliteWebhooks,
     SqliteErasures,
 ):
     """A `Store` on one file. Make it with `open`, and close it: closing finishes what was asked for."""

@@ -205,6 +205,12 @@ class TurnVerbs(StoreThreads):
     async def compact(self, *, settled_before: int, limit: int = 200) -> bool:
         return await self._write(_compact, settled_before, limit)
 
+    async def make_partitions(self, *, now: int, months: int = 1) -> None:
+        return
+
+    async def drop_partitions(self, *, ended_before: int, limit: int = 200) -> bool:
+        return False
+
     async def last_seqs(self, turn_ids: Sequence[TurnId]) -> dict[TurnId, int]:
         return await self._read(_last_seqs, turn_ids) if turn_ids else {}
 

@@ -13,10 +13,11 @@ import { Pages } from "./Pages";
 import { People } from "./People";
 import { Tables } from "./Tables";
 import { UsageSection } from "./Usage";
+import { Webhooks } from "./Webhooks";
 
 /** Sections that not every server has, and the route that a server must have for them. */
-const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables" };
-const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys", "people"]);
+const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables", webhooks: "/v1/webhooks" };
+const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys", "people", "webhooks"]);
 
 interface Props {
   section: Section;
@@ -66,6 +67,7 @@ export default function Settings({ section, item, onMenu }: Props) {
         {shown === "keys" && <Keys />}
         {shown === "pages" && <Pages isAdmin={admin} item={item} />}
         {shown === "people" && <People />}
+        {shown === "webhooks" && <Webhooks />}
         {shown === "account" && <Account />}
         {shown === "tables" && <Tables isAdmin={admin} item={item} />}
       </div>

@@ -226,6 +226,15 @@ from turnkeep_client.wire.sandbox import (
     SandboxToolCall,
     ToolOutcome,
 )
+from turnkeep_client.wire.webhooks import (
+    DeliveryStatus,
+    NewWebhook,
+    Webhook,
+    WebhookDelivery,
+    WebhookEvent,
+    WebhookPatch,
+    WebhookPayload,
+)
 
 __all__ = [
     "Accepted",
@@ -259,6 +268,7 @@ __all__ = [
     "Cursor",
     "Decision",
     "Decisions",
+    "DeliveryStatus",
     "Delta",
     "Edit",
     "Environment",
@@ -326,6 +336,7 @@ __all__ = [
     "NewTable",
     "NewToken",
     "NewTurn",
+    "NewWebhook",
     "NewWorkspace",
     "Org",
     "Page",
@@ -414,6 +425,11 @@ __all__ = [
     "UserRef",
     "WaitReason",
     "WaitingFor",
+    "Webhook",
+    "WebhookDelivery",
+    "WebhookEvent",
+    "WebhookPatch",
+    "WebhookPayload",
     "Workspace",
     "WorkspacePatch",
     "known_words",

@@ -1,6 +1,7 @@
 """Migrating a PostgreSQL database while servers of the release before work on it.
 
-Tables are changed by numbered files, each in one transaction with its record, and only by additions. The functions of
+Tables are changed by numbered files, each in one transaction with its record (or in steps, see `migrations.py`), and
+only by additions. The functions of
 this release are then placed into a schema of their own, beside those of the release before (see `statements.py`).
 Functions of triggers belong to their tables, and come with migrations. Policies and rights on tables are those of the
 newest release.
@@ -20,15 +21,18 @@ import hashlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import asyncpg
 from msgspec import Struct
 
+from turnkeep.clock import system_clock
 from turnkeep.errors import SchemaMismatch, TurnkeepError, Unavailable
 from turnkeep.store.migrations import OLDEST_SERVED, AppliedMigration, load_migrations, pending
 from turnkeep.store.postgres.io.address import DatabaseAddress
 from turnkeep.store.postgres.io.errors import is_retried, translated
+from turnkeep.store.postgres.io.partitions import make_partitions
 from turnkeep.store.postgres.io.roles import client_login, ensure_groups, ensure_login
 from turnkeep.store.postgres.io.statements import functions, statements
 
@@ -95,6 +99,13 @@ class _Schema(Struct, frozen=True):
         if missing:
             return f"the migrations {', '.join(f'{each.version:04}_{each.name}' for each in missing)}"
         return None if self.has_functions else "the functions of this release"
+
+
+class _Progress(Struct):
+    """How many steps of a migration are done."""
+
+    version: int = 0
+    steps: int = 0
 
 
 async def migrate(url: str, *, client_password: str | None = None, make_login: bool = True) -> None:
@@ -191,9 +202,14 @@ async def _migrate(connection: Connection, url: str, client_password: str | None
     async with connection.transaction():
         lacks = (await _schema(connection)).lacks() or await _lacking_indexes(connection)
     await _ensure_roles(connection, client_password, make_login=make_login)
-    if not lacks:
-        return
-    while await _step(connection, _apply_next):
+    if lacks:
+        await _apply(connection, url)
+    await _make_partitions(connection)
+
+
+async def _apply(connection: Connection, url: str) -> None:
+    progress = _Progress()
+    while await _step(connection, partial(_apply_next, progress=progress)):
         pass
     await _make_indexes(connection, url)
     await _step(connection, _place_functions)
@@ -243,8 +259,8 @@ async def _lone_transaction(connection: Connection) -> AsyncIterator[None]:
     await transaction.commit()
 
 
-async def _apply_next(connection: Connection) -> bool:
-    """Apply the first migration that is missing. False if there is none."""
+async def _apply_next(connection: Connection, *, progress: _Progress) -> bool:
+    """Apply the next step of the first migration that is missing. False if there is none."""
     if not await connection.fetchval("SELECT to_regclass('turnkeep.schema_migrations')"):
         await connection.execute(_RECORDS)
         if len(await _applied(connection, "schema_migrations")) == _LAST_IN_TURNKEEP:
@@ -254,13 +270,18 @@ async def _apply_next(connection: Connection) -> bool:
     if not missing:
         return False
     migration = missing[0]
-    await connection.execute(migration.in_transaction)
-    await connection.execute(
-        "INSERT INTO turnkeep.schema_migrations (version, name, checksum) VALUES ($1, $2, $3)",
-        migration.version,
-        migration.name,
-        migration.checksum,
-    )
+    if progress.version != migration.version:
+        progress.version, progress.steps = migration.version, 0
+    steps = migration.steps
+    await connection.execute(steps[progress.steps])
+    progress.steps += 1
+    if progress.steps == len(steps):
+        await connection.execute(
+            "INSERT INTO turnkeep.schema_migrations (version, name, checksum) VALUES ($1, $2, $3)",
+            migration.version,
+            migration.name,
+            migration.checksum,
+        )
     return True
 
 
@@ -283,6 +304,16 @@ async def _place_functions(connection: Connection) -> bool:
     await _record_functions(connection, placed.schema, known, boundary)
     await _drop_functions_before(connection, max(OLDEST_SERVED, schema.oldest))
     return True
+
+
+async def _make_partitions(connection: Connection) -> None:
+    """Make the partitions of the present, if no server ran for long. The sweeper makes those of the future."""
+
+    async def fetch(name: str, *values: Any) -> list[Any]:
+        async with connection.transaction():
+            return await connection.fetch(statements()[name], *values)
+
+    await make_partitions(fetch, system_clock(), ahead_ms=0)
 
 
 async def _record_functions(connection: Connection, schema: str, migration: int, boundary: str) -> None:

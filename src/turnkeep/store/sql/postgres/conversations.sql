@@ -131,6 +131,21 @@ WITH files AS (
 )
 UPDATE turnkeep.conversations c SET deleted_at = NULL WHERE c.id = $1
 
+-- name: delete_idle
+-- slow
+-- Delete conversations that have not changed since $1, with their files. Their ids are before $2, as ids begin with their
+-- time. One that is locked is in use.
+WITH idle AS MATERIALIZED (
+    SELECT c.id FROM turnkeep.conversations c
+     WHERE c.id < $2 AND c.updated_at < $1 AND c.deleted_at IS NULL
+       AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.settled_at IS NULL OFFSET 0)
+     ORDER BY c.id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
+), files AS (
+    UPDATE turnkeep.files f SET deleted_at = turnkeep.now_ms(), deleted_with = f.conversation_id
+     WHERE f.conversation_id = ANY (ARRAY(SELECT i.id FROM idle i)) AND f.deleted_at IS NULL
+)
+UPDATE turnkeep.conversations c SET deleted_at = turnkeep.now_ms() FROM idle i WHERE c.id = i.id RETURNING c.id
+
 -- name: purgeable
 -- slow
 SELECT c.id FROM turnkeep.conversations c
@@ -158,25 +173,26 @@ SELECT c.id FROM turnkeep.conversations c
 -- slow
 DELETE FROM turnkeep.search_entries s WHERE s.conversation_id = ANY ($1::text[])
 
+-- name: turns_to_purge
+-- slow
+-- Their ids choose the partitions of events and messages.
+SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[])
+
 -- name: purge_events
 -- slow
-DELETE FROM turnkeep.turn_events e
- WHERE e.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
+DELETE FROM turnkeep.turn_events e WHERE e.turn_id = ANY ($1::text[])
 
 -- name: purge_logs
 -- slow
-DELETE FROM turnkeep.turn_logs l
- WHERE l.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
+DELETE FROM turnkeep.turn_logs l WHERE l.turn_id = ANY ($1::text[])
 
 -- name: purge_messages
 -- slow
-DELETE FROM turnkeep.messages m
- WHERE m.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
+DELETE FROM turnkeep.messages m WHERE m.turn_id = ANY ($1::text[])
 
 -- name: purge_tokens
 -- slow
-DELETE FROM turnkeep.one_time_tokens o
- WHERE o.turn_id IN (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = ANY ($1::text[]))
+DELETE FROM turnkeep.one_time_tokens o WHERE o.turn_id = ANY ($1::text[])
 
 -- name: purge_outbox
 -- slow
@@ -351,10 +367,14 @@ SELECT (SELECT count(*) FROM turnkeep.orgs), (SELECT count(*) FROM turnkeep.conv
 
 -- name: table_sizes
 -- slow
--- Every table with its indexes, the largest first: its bytes, and its rows, living and dead, as the statistics have them.
-SELECT c.relname::text, pg_total_relation_size(c.oid), s.n_live_tup, s.n_dead_tup
+-- Every table with its partitions and indexes, the largest first: its bytes, and its rows, living and dead, as the
+-- statistics have them.
+SELECT t.relname::text, sum(pg_total_relation_size(c.oid))::bigint, sum(s.n_live_tup)::bigint, sum(s.n_dead_tup)::bigint
   FROM pg_class c JOIN pg_stat_user_tables s ON s.relid = c.oid
- WHERE c.relnamespace = 'turnkeep'::regnamespace
+  LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
+  JOIN pg_class t ON t.oid = coalesce(i.inhparent, c.oid)
+ WHERE c.relnamespace = 'turnkeep'::regnamespace AND c.relkind = 'r'
+ GROUP BY t.relname
  ORDER BY 2 DESC, 1
 
 -- name: row_problems

@@ -230,14 +230,16 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.one_time_tokens o
 SELECT t.id, t.last_seq FROM turnkeep.turns t WHERE t.id = ANY ($1::text[])
 
 -- name: events_after
--- The content of the last event is the display of the turn's final row.
+-- The content of the last event is the display of the turn's final row. concat() is a function that the planner does not
+-- compute. So it makes one plan for all turns, and the partitions are chosen when that begins. With $1 alone the plan of one
+-- partition would look so much cheaper that every statement would be planned anew.
 SELECT e.seq, e.payload,
        CASE WHEN e.type IN ('result', 'error') THEN
            (SELECT m.display FROM turnkeep.messages m
-             WHERE m.turn_id = e.turn_id AND NOT m.internal AND m.display IS NOT NULL
+             WHERE m.turn_id = concat($1::text) AND NOT m.internal AND m.display IS NOT NULL
              ORDER BY m.turn_sequence DESC LIMIT 1) END
   FROM turnkeep.turn_events e
- WHERE e.turn_id = $1 AND e.seq > $2
+ WHERE e.turn_id = concat($1::text) AND e.seq > $2
  ORDER BY e.seq LIMIT $3
 
 -- name: compacted_up_to
@@ -254,21 +256,71 @@ SELECT e.turn_id, e.payload FROM turnkeep.turn_events e WHERE e.turn_id = ANY ($
 SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = ANY ($1::text[]) ORDER BY m.turn_id, m.turn_sequence
 
 -- name: compact_turns
--- Drop the events of these turns ($2), and the display of these rows ($3, $4). Turns up to $1 are done.
+-- Drop the events of these turns ($2), and the display of these rows ($3, $4). Turns up to $1 are done. The conditions that
+-- say the ids again choose the partitions.
 WITH compacted AS (
     UPDATE turnkeep.turns t SET last_seq = 0 WHERE t.id = ANY ($2::text[]) AND t.settled_at IS NOT NULL RETURNING t.id
 ), dropped AS (
-    DELETE FROM turnkeep.turn_events e USING compacted c WHERE e.turn_id = c.id
+    DELETE FROM turnkeep.turn_events e USING compacted c WHERE e.turn_id = c.id AND e.turn_id = ANY ($2::text[])
 ), shortened AS (
     UPDATE turnkeep.messages m SET display = NULL
       FROM unnest($3::text[], $4::integer[]) AS w (turn_id, turn_sequence)
-     WHERE m.turn_id = w.turn_id AND m.turn_sequence = w.turn_sequence
+     WHERE m.turn_id = w.turn_id AND m.turn_sequence = w.turn_sequence AND m.turn_id = ANY ($3::text[])
 )
 INSERT INTO turnkeep.compaction (n, up_to) VALUES (1, $1)
 ON CONFLICT (n) DO UPDATE SET up_to = excluded.up_to
 
+-- name: partitions
+-- The partitions of tables that this user owns, each with its range of turn ids: from the first, before the second.
+SELECT t.relname::text, p.relname::text, substring(b.range FROM 'FROM \(''(.+?)''\)'), substring(b.range FROM 'TO \(''(.+?)''\)')
+  FROM pg_class t JOIN pg_inherits i ON i.inhparent = t.oid JOIN pg_class p ON p.oid = i.inhrelid
+ CROSS JOIN LATERAL (SELECT pg_get_expr(p.relpartbound, p.oid) AS range) b
+ WHERE t.relnamespace = 'turnkeep'::regnamespace AND t.relkind = 'p' AND pg_has_role(t.relowner, 'USAGE')
+ ORDER BY 1, 2
+
+-- name: make_partition
+-- slow
+SELECT turnkeep.make_partition($1, $2, $3, $4)
+
+-- name: drop_partition
+-- slow
+SELECT turnkeep.drop_partition($1, $2)
+
+-- name: turns_to_pack
+-- slow
+-- Some settled turns from $1 on, before $2, that have events.
+SELECT DISTINCT e.turn_id FROM turnkeep.turn_events e
+ WHERE e.turn_id >= $1 AND e.turn_id < $2
+   AND EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.id = e.turn_id AND t.settled_at IS NOT NULL AND t.last_seq > 0
+               OFFSET 0)
+ ORDER BY e.turn_id LIMIT $3
+
+-- name: pack_events
+-- slow
+-- Put the events of each of these turns into one row. A turn that another worker has packed meanwhile has no last event.
+WITH packed AS (
+    UPDATE turnkeep.turns t SET last_seq = 0
+     WHERE t.id = ANY ($1::text[]) AND t.settled_at IS NOT NULL AND t.last_seq > 0
+    RETURNING t.id, t.org_id
+), kept AS (
+    INSERT INTO turnkeep.old_events (turn_id, org_id, events)
+    SELECT p.id, p.org_id, concat('[', string_agg(e.payload, ',' ORDER BY e.seq), ']')
+      FROM packed p JOIN turnkeep.turn_events e ON e.turn_id = p.id
+     WHERE e.turn_id = ANY ($1::text[])
+     GROUP BY p.id, p.org_id
+)
+DELETE FROM turnkeep.turn_events e USING packed p WHERE e.turn_id = p.id AND e.turn_id = ANY ($1::text[])
+
+-- name: old_events
+-- The events of a packed turn, and the content of the last one: the display of the turn's final row.
+SELECT o.events, (SELECT m.display FROM turnkeep.messages m
+                   WHERE m.turn_id = o.turn_id AND NOT m.internal AND m.display IS NOT NULL
+                   ORDER BY m.turn_sequence DESC LIMIT 1)
+  FROM turnkeep.old_events o WHERE o.turn_id = $1
+
 -- name: turn_rows
-SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = $1 ORDER BY m.turn_sequence
+-- concat() as in `events_after`.
+SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = concat($1::text) ORDER BY m.turn_sequence
 
 -- name: turn_logs
 SELECT l.after_seq, l.level, l.message, l.ts FROM turnkeep.turn_logs l WHERE l.turn_id = $1 ORDER BY l.n

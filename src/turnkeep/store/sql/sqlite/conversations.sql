@@ -140,6 +140,13 @@ UPDATE conversations SET deleted_at = NULL WHERE id = :conversation;
 -- name: restore_files
 UPDATE files SET deleted_at = NULL, deleted_with = NULL WHERE deleted_with = :conversation AND conversation_id = :conversation;
 
+-- name: idle_conversations
+-- Those that have not changed since then. Their ids are before :end, as ids begin with their time.
+SELECT c.id FROM conversations c
+ WHERE c.id < :end AND c.updated_at < :since AND c.deleted_at IS NULL
+   AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.conversation_id = c.id AND t.settled_at IS NULL)
+ ORDER BY c.id LIMIT :limit;
+
 -- name: purgeable
 SELECT c.id
   FROM conversations c

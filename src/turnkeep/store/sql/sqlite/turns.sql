@@ -432,6 +432,7 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                                         WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1))),
        EXISTS (SELECT 1 FROM erasures e WHERE e.done_at IS NULL AND e.not_before <= :now),
        coalesce((SELECT max(e.erased_at) FROM erasures e WHERE e.erased_at IS NOT NULL), 0),
+       EXISTS (SELECT 1 FROM webhook_deliveries d INDEXED BY webhook_deliveries_due WHERE d.not_before <= :now),
        EXISTS (SELECT 1 FROM turns t INDEXED BY turns_deadlines
                 WHERE t.waiting_until IS NOT NULL AND t.waiting_until <= :now);
 

@@ -47,6 +47,8 @@ ENGINE_TABLES: Final = frozenset(
         "turn_events",
         "turn_logs",
         "outbox",
+        "webhooks",
+        "webhook_deliveries",
         "search_entries",
         "search_tokens",
         "search_tokens_config",

@@ -77,7 +77,7 @@ END $$;
 -- where it thinks that many of them run: those that wait count as running in its statistics.
 CREATE FUNCTION turnkeep.due_work() RETURNS TABLE (
     has_queued boolean, has_expired boolean, has_unwatched boolean, has_unindexed boolean, has_erasures boolean,
-    erased_at bigint, has_overdue boolean
+    erased_at bigint, has_deliveries boolean, has_overdue boolean
 ) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
@@ -105,6 +105,7 @@ BEGIN
                                            OFFSET 0))),
            EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
            coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0),
+           coalesce((SELECT min(d.not_before) FROM turnkeep.webhook_deliveries d WHERE d.not_before IS NOT NULL) <= n.now, false),
            EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.waiting_until <= n.now)
       FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n;
 END $$;
