@@ -572,7 +572,10 @@ def to_webhook(row: Row) -> Webhook:
 def to_delivery(row: Row) -> Delivery:
     """A delivery from the values of `DELIVERY_COLUMNS`."""
     values = dict(zip(Delivery.__struct_fields__, row, strict=True))
-    return Delivery(**values | {"data": _object(values["data"])})
+    data = _object(values["data"])
+    if values["type"] == "turn.waiting":
+        data["status"] = "waiting"  # such a turn is stored as a running one
+    return Delivery(**values | {"data": data})
 
 
 def to_erasure(row: Row) -> ErasureJob:

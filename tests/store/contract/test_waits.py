@@ -97,6 +97,16 @@ class TestAWait:
         entries = await store.take_entries(lease_seconds=60)
         assert [(entry.type, entry.subject_id) for entry in entries] == [("turn.waiting", held.turn_id)]
 
+    async def test_a_webhook_hears_of_it(self, store: Store, tenant: Tenant, database: Database) -> None:
+        hook = await store.create_webhook(
+            tenant.org.id, tenant.workspace.id, url="https://e.com", events=("turn.waiting",), secret="tks1.sealed"
+        )
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now)
+        [delivery] = (await store.deliveries(tenant.org.id, tenant.workspace.id, hook.id, limit=10)).data
+        assert delivery.type == "turn.waiting"
+        assert (delivery.data["turn_id"], delivery.data["status"]) == (held.turn_id, "waiting")
+
 
 class TestAnAnswer:
     async def test_the_last_one_lets_the_turn_go_on(self, store: Store, tenant: Tenant, database: Database) -> None:
