@@ -17,6 +17,7 @@ CODES = {
     "TurnkeepError": "internal",
     "CallerError": "invalid_request",
     "TooManyFiles": "too_many_files",
+    "AlreadyDecided": "already_decided",
     "TooLarge": "body_too_large",
     "FileTooLarge": "file_too_large",
     "HeadersTooLarge": "headers_too_large",

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from turnkeep_client.wire.base import FileId
 from turnkeep_client.wire.errors import (
     BUSY_ADVICE,
+    AlreadyDecided,
     CallerError,
     Conflict,
     ConversationBusy,
@@ -52,6 +53,7 @@ from turnkeep_client.wire.errors import (
 
 __all__ = [
     "BUSY_ADVICE",
+    "AlreadyDecided",
     "AttachedElsewhere",
     "BoundaryBroken",
     "CallerError",

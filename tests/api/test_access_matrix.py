@@ -38,6 +38,9 @@ PUBLIC = {
 BODIES: dict[str, Any] = {
     "create_turn": {"message": "Hi"},
     "edit_turn": {"message": "Hi"},
+    "decide_calls": {"decisions": [{"call_id": "c", "decision": "allow"}]},
+    "send_results": {"results": [{"call_id": "c", "result": 1}]},
+    "steer_turn": {"message": "Hi"},
     "promise_file": {"name": "f.txt", "size": 1},
     "create_key": {"name": "k"},
     "create_key_of_org": {"name": "k"},

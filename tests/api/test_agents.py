@@ -17,8 +17,6 @@ from tests.tools.web_server import WebServer, web_server
 from turnkeep.api.telemetry.logs import configure_logging
 from turnkeep.config import Settings
 from turnkeep.errors import Unavailable
-from turnkeep.ids import ConversationId
-from turnkeep.model.agents import AgentSpec
 from turnkeep.model.principals import Principal
 from turnkeep.providers.registry import ProviderRegistry
 from turnkeep.providers.scripted import Call, ScriptedProvider
@@ -371,7 +369,8 @@ class TestTheSnapshot:
         assert snapshot["agent_id"] == made["id"]
         assert snapshot["model"] == "scripted"
         shown = snapshot["agent"]
-        assert {name: shown[name] for name in shown} == {name: MASKED[name] for name in shown}
+        masked = MASKED | {"approvers": ["author"]}
+        assert {name: shown[name] for name in shown} == {name: masked[name] for name in shown}
         assert shown["instructions"] == "Be brief."
 
     async def test_tells_which_tools_the_key_allowed(self, server: ApiServer, service: Client) -> None:
@@ -393,9 +392,7 @@ class TestTheSnapshot:
 class TestATurnThatWaitsForItsTools:
     async def test_can_be_stopped(self, settings: Settings) -> None:
         class Waiting(ToolRegistry):
-            async def toolbox(
-                self, agent: AgentSpec | None, principal: Principal, conversation_id: ConversationId | None = None
-            ) -> Toolbox:
+            async def toolbox(self, *_: object, **__: object) -> Toolbox:
                 reached.set()
                 await asyncio.Event().wait()
                 raise AssertionError("unreachable")

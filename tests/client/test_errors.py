@@ -6,6 +6,7 @@ import pytest
 from tests.api.test_errors import every_error
 from turnkeep.api.http.problem_details import problem_response, status_of
 from turnkeep.errors import (
+    AlreadyDecided,
     ConversationBusy,
     Defect,
     IdempotencyConflict,
@@ -21,7 +22,7 @@ PLAIN = [
     error
     for error in every_error()
     if error.__module__ in {"turnkeep.errors", "turnkeep_client.wire.errors"}
-    and error not in {ConversationBusy, IdempotencyConflict, RateLimited}
+    and error not in {AlreadyDecided, ConversationBusy, IdempotencyConflict, RateLimited}
     and status_of(error) != 500
 ]
 
@@ -43,6 +44,12 @@ def test_those_that_carry_more_arrive_with_it() -> None:
     busy = through(ConversationBusy("turn_1", 7))
     assert isinstance(busy, ConversationBusy)
     assert (busy.turn_id, busy.started_at) == ("turn_1", 7)
+    waiting = through(ConversationBusy("turn_1", 7, waiting_for="approval"))
+    assert isinstance(waiting, ConversationBusy)
+    assert waiting.waiting_for == "approval"
+    decided = through(AlreadyDecided("These are the words.", turn_id="turn_1", decision="deny"))
+    assert isinstance(decided, AlreadyDecided)
+    assert (decided.turn_id, decided.decision) == ("turn_1", "deny")
     conflict = through(IdempotencyConflict("turn_2"))
     assert isinstance(conflict, IdempotencyConflict)
     assert conflict.turn_id == "turn_2"

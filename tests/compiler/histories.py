@@ -220,6 +220,51 @@ def decode_honest(data: bytes) -> list[list[Message]]:
     return turns
 
 
+ANSWERS = (
+    "paid 5",
+    "Denied by ann: too expensive",
+    "Denied by an API key.",
+    "Denied: nobody decided in time. It was not run.",
+    "Not answered: the turn was stopped before anyone answered this call. It was not run.",
+    "Not answered: the client sent no result in time.",
+    '(ann changed the arguments to {"amount":3}.)\npaid 3',
+    '{"sky":"rain"}',
+)
+"""What the model is told of calls that waited for a person or for the caller."""
+
+
+def decode_waits(data: bytes) -> list[list[Message]]:
+    """Turns whose calls waited, as the engine leaves them: each result is a row of its own, in the order in which it
+    was known. Words that steer a turn stand between the results and the next iteration. The last turn may wait still:
+    some of its calls have no result."""
+    tape = Tape(data)
+    turns: list[list[Message]] = []
+    count = 1 + tape.below(5)
+    for number in range(count):
+        turn_id, provider = f"turn_{number}", tape.pick(PROVIDERS)
+        rows = [row(turn_id, 0, "user", Text(text=tape.pick(TEXTS)), ts=number)]
+        for iteration in range(1 + tape.below(3)):
+            names = [f"call_{number}_{iteration if tape.below(4) else 0}_{n}" for n in range(1 + tape.below(4))]
+            calls = [ToolUse(id=CallId(name), name="pay", input={"amount": 5}) for name in names]
+            said: list[Block] = [_any_reasoning(tape)] if tape.below(2) else []
+            rows.append(row(turn_id, len(rows), "assistant", *said, *calls, provider=provider, ts=number))
+            is_last = number == count - 1
+            answered_calls = [call for call in calls if not (is_last and tape.one_in(3))]
+            if tape.below(2):  # those that needed no answer ran first
+                answered_calls.reverse()
+            for call in answered_calls:
+                result = ToolResult(call_id=call.id, content=tape.pick(ANSWERS), is_error=tape.below(2) == 1)
+                rows.append(row(turn_id, len(rows), "user", result, ts=number))
+            if len(answered_calls) < len(calls):
+                break
+            for _ in range(tape.below(3)):
+                rows.append(row(turn_id, len(rows), "user", Text(text=tape.pick(TEXTS)), ts=number))
+        if tape.below(3):
+            rows.append(row(turn_id, len(rows), "assistant", Text(text=tape.pick(TEXTS)), provider=provider, ts=number))
+        turns.append(rows)
+    return turns
+
+
 def row(
     turn_id: str,
     sequence: int,

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.compiler.histories import CONTENTS, Case, answered, asked, decode, decode_honest, tapes
+from tests.compiler import histories
+from tests.compiler.histories import (
+    CONTENTS,
+    Case,
+    answered,
+    asked,
+    called,
+    decode,
+    decode_honest,
+    decode_waits,
+    tapes,
+)
 from tests.property_tests import examples
 from turnkeep.compiler import Budget, Compiled, Target, compile
 from turnkeep.compiler.exchange import NO_ANSWER, repair
@@ -15,6 +26,7 @@ from turnkeep.compiler.judge import Violation, judge_anthropic, judge_openai_cha
 from turnkeep.compiler.utterances import View, view_turn
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
+from turnkeep_client.wire.blocks import Text, ToolResult
 
 Judge = Callable[[dict[str, Any]], list[Violation]]
 
@@ -112,6 +124,47 @@ class TestNoProviderRefuses:
         assert all(set(entry) == {"role", "content", "ts"} for entry in entries)
         assert all(entry["role"] in {"user", "assistant"} and entry["content"].strip() for entry in entries)
         assert NO_ANSWER not in [entry["content"] for entry in entries]
+
+
+class TestCallsThatWaited:
+    """Waiting, denied, expired, edited and interrupted calls, in any mix, and words that steered the turn."""
+
+    @many
+    @given(tapes)
+    def test_no_provider_refuses_them(self, data: bytes) -> None:
+        turns = decode_waits(data)
+        rows = [row for turn in turns for row in turn]
+        asks_again = [*rows, asked("turn_new", "And now?", ts=99)]
+        for history, open_turn in ((rows, rows[-1].turn_id), (asks_again, TurnId("turn_new"))):
+            case = Case(
+                rows=history, open_turn=open_turn, budget=Budget(), thinking="off", sees_images=True, system="Be brief."
+            )
+            for target in TARGETS:
+                assert judged(case, target) == []
+
+    @few
+    @given(tapes)
+    def test_the_model_is_told_what_became_of_each(self, data: bytes) -> None:
+        rows = [row for turn in decode_waits(data) for row in turn]
+        told = [block.content for row in rows for block in row.blocks if isinstance(block, ToolResult)]
+        for target in TARGETS:
+            sent = repr(compile(rows, target=target, open_turn=rows[-1].turn_id, budget=Budget()).messages)
+            for content in set(told):
+                assert repr(content)[1:-1] in sent or repr(repr(content))[2:-2] in sent
+
+    def test_words_that_steer_come_after_the_results(self) -> None:
+        rows = [
+            asked("turn_1"),
+            called("turn_1", 1, "a", "b"),
+            answered("turn_1", 2, "b"),
+            answered("turn_1", 3, "a"),
+            histories.row("turn_1", 4, "user", Text(text="Be short.")),
+        ]
+        [_, _, *results, steered] = compile(rows, target="openai_chat", open_turn=TurnId("turn_1")).messages
+        assert [message["tool_call_id"] for message in results] == ["a", "b"]
+        assert steered == {"role": "user", "content": "Be short."}
+        last = compile(rows, target="anthropic", open_turn=TurnId("turn_1")).messages[-1]
+        assert [block["type"] for block in last["content"]] == ["tool_result", "tool_result", "text"]
 
 
 @pytest.mark.nightly

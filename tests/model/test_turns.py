@@ -1,4 +1,4 @@
-"""A turn only ever moves forward."""
+"""A turn only ever moves forward, but for one that waited and goes on."""
 
 from typing import get_args
 
@@ -14,13 +14,15 @@ LEGAL: set[tuple[TurnStatus, TurnStatus]] = {
     ("running", "succeeded"),
     ("running", "failed"),
     ("running", "cancelled"),
+    ("running", "waiting"),
+    ("waiting", "running"),
 }
 
 
 class TestMoves:
     @pytest.mark.parametrize("before", STATUSES)
     @pytest.mark.parametrize("after", STATUSES)
-    def test_only_these_five_are_legal(self, before: TurnStatus, after: TurnStatus) -> None:
+    def test_only_these_are_legal(self, before: TurnStatus, after: TurnStatus) -> None:
         assert (after in MOVES[before]) == ((before, after) in LEGAL)
 
     def test_every_status_has_its_moves_and_the_final_ones_none(self) -> None:

@@ -40,6 +40,7 @@ from turnkeep.api.native import (
     signin,
     skills,
     turns,
+    waits,
     webhooks,
 )
 from turnkeep.api.openai import chat_completions
@@ -127,6 +128,7 @@ def all_endpoints(
 
     topics = (
         turns.endpoints,
+        waits.endpoints,
         conversations.endpoints,
         files.endpoints,
         agents.endpoints,

@@ -23,9 +23,10 @@ from turnkeep.model.outbox import Delivery, Webhook
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Scopes, UserRef, Workspace
 from turnkeep.model.sessions import Invite, PageSession
 from turnkeep.model.turns import Turn
+from turnkeep.model.waits import Wait
 from turnkeep_client import wire
 from turnkeep_client.wire.display import parts_of
-from turnkeep_client.wire.events import Files, Recorded, Result
+from turnkeep_client.wire.events import Files, Recorded, Result, ToolCall
 
 Shape = TypeVar("Shape", bound=Struct)
 
@@ -38,6 +39,22 @@ def turn_of(turn: Turn, events: Sequence[Recorded] = ()) -> wire.Turn:
         error=None if turn.error is None else _view(wire.TurnFailure, turn.error),
         response=next((one.event.message for one in reversed(events) if isinstance(one.event, Result)), None),
         files=[file for one in events if isinstance(one.event, Files) for file in one.event.files],
+        waiting_for=None if turn.status != "waiting" or turn.wait is None else _waiting_for(turn.wait),
+    )
+
+
+def _waiting_for(wait: Wait) -> wire.WaitingFor | None:
+    """What is still missing. Calls that were answered are left out."""
+    calls: dict[str, list[ToolCall]] = {"approval": [], "client_tools": []}
+    for call in wait.open_calls:
+        calls[call.reason].append(ToolCall(id=call.id, name=call.name, args=call.args))
+    if wait.reason is None:
+        return None
+    return wire.WaitingFor(
+        type=wait.reason,
+        calls=calls[wait.reason],
+        expires_at=wait.expires_at,
+        client_calls=calls["client_tools"] if wait.reason == "approval" else (),
     )
 
 
@@ -64,7 +81,9 @@ def conversation_of(
         shape,
         stored,
         user=users.get(stored.user_id),
-        running_turn=None if running is None else wire.RunningTurn(id=running, events_url=events_url(running)),
+        running_turn=None
+        if running is None
+        else wire.RunningTurn(id=running, events_url=events_url(running), waiting_for=stored.waiting_for),
         queued_turns=() if queue is None else [_queued(message) for message in queue],
         **more,
     )
@@ -146,6 +165,7 @@ def agent_of(agent: StoredAgent, *, warnings: Sequence[str] = (), tool_secret: s
         tools=list(spec.tools),
         mcp_servers=list(spec.mcp_servers),
         skills=list(spec.skills),
+        approvers=list(spec.approvers),
         created_at=agent.created_at,
         updated_at=agent.updated_at,
         tool_secret=tool_secret,

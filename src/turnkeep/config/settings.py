@@ -129,6 +129,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     turn_timeout_seconds: Annotated[float, Setting(**seconds(1, 604_800), meaning="How long one turn may take.")] = (
         28_800.0
     )
+    approval_seconds: Annotated[
+        float,
+        Setting(
+            **seconds(1, 31_536_000),
+            meaning="How long a turn waits for a person to decide about a call, or for the result of a client tool. "
+            "Then the call counts as denied.",
+        ),
+    ] = 604_800.0
     setup_token_seconds: Annotated[
         float,
         Setting(

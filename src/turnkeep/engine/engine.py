@@ -12,7 +12,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from msgspec import Struct, structs
@@ -25,13 +25,14 @@ from turnkeep.engine.outbox import OutboxDelivery
 from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
 from turnkeep.engine.webhooks import WebhookSender
-from turnkeep.engine.worker import EndedTurn, Sweeper, TurnRecord, Worker
+from turnkeep.engine.worker import ADOPT_AT_ONCE, EndedTurn, Sweeper, TurnRecord, Worker
 from turnkeep.errors import AttachedElsewhere, InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
-from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, new_conversation_id, new_turn_id
+from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId, new_conversation_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.conversations import Conversation, first_event
 from turnkeep.model.principals import Principal, Workspace
 from turnkeep.model.turns import IfBusy, Turn
+from turnkeep.model.waits import CallAnswer, WaitReason
 from turnkeep.store.commands import EXPECTED_TOKENS, Claim, Claimed, NewConversation
 from turnkeep.store.ports import TurnStore
 from turnkeep.streaming.follow import poll
@@ -60,6 +61,8 @@ class Options(Struct, frozen=True, kw_only=True):
     background: bool = False
     source: TurnSource = "api"
     metadata: JsonObject = {}
+    client_tools: tuple[JsonObject, ...] = ()
+    """Tools that the caller runs."""
     idempotency_key: str | None = None
     request_hash: str | None = None
 
@@ -72,6 +75,7 @@ class Question(Struct, frozen=True, kw_only=True):
     conversation_id: ConversationId | None = None
     new: NewConversation = NewConversation()
     beside: TurnId | None = None
+    steers: TurnId | None = None
     attachment_ids: tuple[FileId, ...] = ()
     options: Options = Options()
     workspace: Workspace | None = None
@@ -192,7 +196,25 @@ class Engine:
             self._hub.publish(turn.id, [began])
         elif claimed.is_new and question.options.if_busy == "interrupt":
             self._worker.stop_conversation(turn.conversation_id, before=turn.id)
+            await self._adopt_handed_over()
         return claimed
+
+    async def _adopt_handed_over(self) -> None:
+        """Take over at once what the last write has let go. Otherwise a sweep does it."""
+        with suppress(WorldError):
+            await self._worker.adopt(limit=ADOPT_AT_ONCE, only_handed_over=True)
+
+    async def answer_calls(
+        self, principal: Principal, turn_id: TurnId, answers: Mapping[CallId, CallAnswer], *, reason: WaitReason
+    ) -> Turn:
+        """Answer calls of a turn that waits for this `reason`; raises what the store raises. With the last answer the
+        turn goes on, here if this worker is not shutting down."""
+        turn = await self._store.answer_calls(principal, turn_id, answers, reason=reason)
+        self._observer.reached("answered", turn_id)
+        if turn.status == "running" and not self.is_draining:
+            with suppress(WorldError):  # then a sweep adopts it
+                await self._worker.adopt(limit=1, turn_id=turn_id)
+        return turn
 
     async def _claim(self, claim: Claim) -> Claimed:
         """Claim the turn. Files that belong elsewhere are attached as copies; only the store knows which they are."""
@@ -243,6 +265,21 @@ class Engine:
         question = await self._claims.again(principal, turn_id, options, message=message, attachment_ids=attachment_ids)
         return await self.ask(question)
 
+    async def steer(
+        self, principal: Principal, turn_id: TurnId, message: tuple[Block, ...], options: Options
+    ) -> tuple[Turn, Claimed]:
+        """Add words to a turn. They wait as a queued turn in front of the others. The turn takes them before it asks
+        the model again; if it ends before that, they are the next turn. Returns the turn, and what was claimed."""
+        turn = await self._store.turn(principal, turn_id)
+        question = Question(
+            principal=principal,
+            message=message,
+            conversation_id=turn.conversation_id,
+            steers=turn_id,
+            options=structs.replace(options, if_busy="enqueue", background=True),
+        )
+        return turn, await self.ask(question)
+
     async def cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
         """Stop a turn wherever it runs, and return it once it is settled. A settled turn is returned as it is.
 
@@ -269,7 +306,8 @@ class Engine:
         return turn
 
     async def wait(self, turn_id: TurnId) -> Turn:
-        """Wait for the turn to settle, as an attached reader. Raises Draining when this worker goes away first.
+        """Wait for the turn to settle, or to wait for answers, as an attached reader. Raises Draining when this worker
+        goes away first.
 
         The caller has claimed the turn or was allowed to see it, so no principal is checked here. If the conversation
         is deleted meanwhile, the caller gets the turn as the deletion has settled it. Raises NotFound if it is erased.
@@ -280,7 +318,7 @@ class Engine:
         """The same as `wait`, with the record of the turn if it was settled here."""
         with self.attach(turn_id):
             ended = await self._worker.ending(turn_id)
-            return EndedTurn(turn=await self._settled(turn_id)) if ended is None else ended
+            return EndedTurn(turn=await self._settled(turn_id, or_waiting=True)) if ended is None else ended
 
     def runs(self, turn_id: TurnId) -> bool:
         """Whether the turn runs on this worker."""
@@ -291,17 +329,23 @@ class Engine:
         return self._readers.attach(turn_id)
 
     async def _settled(
-        self, turn_id: TurnId, *, every: float = math.inf, meanwhile: Callable[[], Awaitable[None]] | None = None
+        self,
+        turn_id: TurnId,
+        *,
+        every: float = math.inf,
+        meanwhile: Callable[[], Awaitable[None]] | None = None,
+        or_waiting: bool = False,
     ) -> Turn:
         """Wait for the end of the turn. The hub only wakes this task; the store says whether the turn has ended.
 
-        Raises NotFound when the turn has been erased.
+        With `or_waiting` it is returned as soon as it waits for answers, too. Raises NotFound when the turn has been
+        erased.
         """
         async with self._hub.subscribe(turn_id) as subscription:
             while True:
                 head = subscription.head
                 turn = await self._store.claimed_turn(turn_id)
-                if turn.is_settled:
+                if turn.is_settled or (or_waiting and turn.status == "waiting"):
                     return turn
                 if self._has_given_up(turn_id):
                     raise Draining("This server is shutting down; the turn goes on. Follow its events.")
@@ -337,6 +381,7 @@ class ClaimBuilder:
     def __init__(self, services: Services, *, worker: str, watched_seconds: float) -> None:
         self._store = services.store
         self._providers = services.providers
+        self._tools = services.tools
         self._settings = services.settings
         self._prices = services.prices
         self._worker = worker
@@ -375,6 +420,7 @@ class ClaimBuilder:
             conversation_id=question.conversation_id,
             new=question.new,
             beside=question.beside,
+            steers=question.steers,
             attachment_ids=question.attachment_ids,
             if_busy=options.if_busy,
             drop_queue=options.drop_queue,
@@ -438,7 +484,7 @@ class ClaimBuilder:
             conversation_id=turn.conversation_id,
             beside=turn_id,
             attachment_ids=attachment_ids,
-            options=options,
+            options=structs.replace(options, client_tools=options.client_tools or turn.snapshot.client_tools),
         )
 
     async def _existing_files(self, principal: Principal, refs: tuple[FileRef, ...]) -> tuple[FileId, ...]:
@@ -483,13 +529,30 @@ class ClaimBuilder:
         if model is None:
             workspace = question.workspace or await self._store.workspace(principal.org_id, principal.workspace_id)
             model = workspace.model
+        self._check_client_tools(options.client_tools, agent, is_sandboxed=is_sandboxed)
         return Snapshot(
             agent_id=agent_id,
             agent=agent,
             model=model or self._settings.model,
             principal=principal,
             sandbox=is_sandboxed,
+            client_tools=options.client_tools,
         )
+
+    def _check_client_tools(self, tools: Sequence[JsonObject], agent: AgentSpec | None, *, is_sandboxed: bool) -> None:
+        """Raises InvalidRequest for a client tool with the name of another tool, and for one of a turn in a sandbox."""
+        if not tools:
+            return
+        if is_sandboxed:
+            raise InvalidRequest("A turn in a sandbox cannot wait for `tools` of the caller. Leave them out.")
+        declared = () if agent is None else agent.tools
+        taken = {each if isinstance(each, str) else str(each.get("name")) for each in declared}
+        taken.update(spec.name for spec in self._tools.native)
+        names = [str(tool["name"]) for tool in tools]
+        if twice := sorted(name for name in set(names) if name in taken or names.count(name) > 1):
+            raise InvalidRequest(
+                f"There is another tool called {', '.join(twice)}. Give yours in `tools` another name."
+            )
 
 
 class AttachedReaders:

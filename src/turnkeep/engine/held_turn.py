@@ -27,7 +27,7 @@ from msgspec import Struct, structs
 
 from turnkeep.config import EngineSettings
 from turnkeep.engine.observer import Observer
-from turnkeep.engine.outcomes import shown_to_readers, stopped, told_to_model
+from turnkeep.engine.outcomes import not_answered, shown_to_readers, stopped, told_to_model
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
 from turnkeep.errors import HandedOver, LeaseLost, WorldError
@@ -104,9 +104,10 @@ class HeldTurn(ABC):
         """The event of an iteration that was not finished: its words so far, and no calls."""
         return ToolCalls(iteration=self._iteration, text=text, calls=(), reasoning=reasoning or None)
 
-    def result_row(self, call: ToolUse, outcome: Outcome) -> Message:
+    def result_row(self, call: ToolUse, outcome: Outcome, *, note: str = "") -> Message:
+        """The row of a call's result. The model reads the `note` before it."""
         content, is_error = told_to_model(outcome, limit=self.settings.tool_result_chars)
-        block = ToolResult(call_id=call.id, content=content, is_error=is_error)
+        block = ToolResult(call_id=call.id, content=note + content, is_error=is_error)
         row = self.row("user", (block,), internal=True, iteration=max(0, self._iteration - 1))
         if shown_to_readers(outcome.result) is outcome.result:
             return row
@@ -202,7 +203,10 @@ async def settle_bare(active: HeldTurn, code: str, message: str) -> None:
             status="failed",
             terminal=Failure(code=error.code, message=error.message),
             usage=active.turn.usage,
-            rows=tuple(active.result_row(call.use, stopped()) for call in open_calls(recorder.rows, recorder.events)),
+            rows=tuple(
+                active.result_row(call.use, outcome_of_stop(active, call))
+                for call in open_calls(recorder.rows, recorder.events)
+            ),
             events=tuple(closed_steps(recorder.display())),
             error=error,
         )
@@ -214,12 +218,29 @@ def closed_steps(display: Display) -> list[Step]:
     return [Step(id=step.id, name=step.name, status="failed", error=stopped().error) for step in display.open_steps()]
 
 
+def outcome_of_stop(active: HeldTurn, call: OpenCall) -> Outcome:
+    """What a call without a result has come to when its turn is stopped. One that waited was certainly not run."""
+    wait = active.turn.wait
+    has_waited = wait is not None and not call.has_begun and wait.call(call.use.id) is not None
+    return not_answered() if has_waited else stopped()
+
+
+def unanswered_steps(active: HeldTurn, calls: Sequence[OpenCall]) -> list[Step]:
+    """A failed step for each call that still waited for an answer, so that readers see what became of it."""
+    wait = active.turn.wait
+    return [
+        Step(id=call.use.id, name=call.use.name, status="failed", args=call.use.input, error=not_answered().error)
+        for call in calls
+        if wait is not None and not call.has_begun and wait.call(call.use.id) is not None
+    ]
+
+
 async def _settle(active: HeldTurn, status: FinalStatus, error: TurnError) -> None:
     """Close what is open, keep what was said, and end with one terminal event."""
     await active.recorder.quiesce()
     recorder = active.recorder
     unanswered = open_calls(recorder.rows, recorder.events)
-    closing: list[TurnEvent] = [*closed_steps(recorder.display())]
+    closing: list[TurnEvent] = [*closed_steps(recorder.display()), *unanswered_steps(active, unanswered)]
     text, reasoning = recorder.spoken("text"), recorder.spoken("reasoning")
     closing += await active.wind_up()
     if text or reasoning:
@@ -240,7 +261,7 @@ async def _settle(active: HeldTurn, status: FinalStatus, error: TurnError) -> No
             terminal=terminal,
             usage=active.usage,
             final=final,
-            rows=tuple(active.result_row(call.use, stopped()) for call in unanswered),
+            rows=tuple(active.result_row(call.use, outcome_of_stop(active, call)) for call in unanswered),
             events=tuple(closing),
             error=error,
         )

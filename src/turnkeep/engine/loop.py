@@ -12,6 +12,7 @@ from contextlib import aclosing
 from typing import Literal, Protocol
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from turnkeep.compiler.window import CHARS_PER_TOKEN
 from turnkeep.engine.assembly import Assembly, FilesUnavailable, GrownHistory
@@ -19,9 +20,11 @@ from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, 
 from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_text, outcome_unknown, shown_to_readers
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
+from turnkeep.engine.waits import Permissions, events_of, next_wait, note_of_edit
 from turnkeep.ids import CallId
 from turnkeep.model.truncation import fit_display
 from turnkeep.model.turns import Turn, TurnReport
+from turnkeep.model.waits import Wait, WaitingCall
 from turnkeep.providers.ports import (
     Delta,
     ModelRequest,
@@ -32,7 +35,7 @@ from turnkeep.providers.ports import (
 )
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.ports import CallContext, Outcome
-from turnkeep_client.wire.blocks import Block, Finish, Reasoning, ToolUse, Usage, text_of
+from turnkeep_client.wire.blocks import Block, Finish, JsonObject, Reasoning, ToolUse, Usage, text_of
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 
@@ -45,17 +48,17 @@ StopReason = Literal["cancelled", "lost", "handover"]
 
 
 async def run_turn(turn: "LocalTurn") -> None:
-    """Ask the model, run the tools it asks for, and so on, until it answers."""
+    """Ask the model, run the tools it asks for, and so on, until it answers, or has to wait for an answer itself."""
     await turn.note_missing_tools()
     await turn.finish_open_calls()
-    while True:
+    while not turn.recorder.is_waiting:
         reply = await turn.ask_model(may_call=turn.rounds_left > 0)
         calls = [block for block in reply.blocks if isinstance(block, ToolUse)]
         if not calls or turn.rounds_left == 0:
             await turn.answer(reply)
             return
         await turn.record_iteration(reply, calls)
-        await turn.call_tools(calls, malformed=reply.malformed)
+        await turn.answer_calls(calls, malformed=reply.malformed)
 
 
 class Lease(Protocol):
@@ -99,6 +102,8 @@ class LocalTurn(HeldTurn):
         self._citations = Citations(recorder.display().sources)
         self.usage = self._progress.usage
         self._finish: Finish = "complete"
+        self._steers = 0 if turn.attempt == 1 else -1
+        """How many messages that steer the turn were looked at."""
 
     async def work(self) -> None:
         await run_turn(self)
@@ -135,12 +140,14 @@ class LocalTurn(HeldTurn):
         for call in unknown:
             await self._record_outcome(call.use, outcome_unknown(), seconds=None)
         if again:
-            await self.call_tools(again, begun={call.use.id for call in self._progress.open_calls if call.has_begun})
+            begun = {call.use.id for call in self._progress.open_calls if call.has_begun}
+            await self.answer_calls(again, begun=begun, wait=self.turn.wait)
 
     async def ask_model(self, *, may_call: bool) -> Reply:
         """One iteration: send the request, preview the reply while it comes in, and return the whole of it."""
         if self.announcer is not None:
             await self.announcer.announce()
+        await self._take_steers()
         request = await self._request(may_call=may_call)
         await self._lease.begin_call()
         began = time.monotonic()
@@ -155,6 +162,14 @@ class LocalTurn(HeldTurn):
                 self.usage += usage_of_part(request, self.recorder.previewed_chars)
         self.usage += reply.usage
         return reply
+
+    async def _take_steers(self) -> None:
+        """Take what was sent to steer the turn, if the last write told of something new. A worker that has adopted the
+        turn looks in any case."""
+        if self.recorder.steers != self._steers:
+            self._steers = self.recorder.steers
+            await self.recorder.take_steers()
+            self._observer.reached("steered", self.turn.id)
 
     async def _request(self, *, may_call: bool) -> ModelRequest:
         """The request of the next iteration. While its files cannot be read, wait for them with growing pauses.
@@ -187,6 +202,43 @@ class LocalTurn(HeldTurn):
         self._iteration += 1
         self._observer.reached("iteration_recorded", self.turn.id)
 
+    async def answer_calls(
+        self,
+        calls: Sequence[ToolUse],
+        *,
+        malformed: Mapping[CallId, str] | None = None,
+        begun: Set[CallId] = frozenset(),
+        wait: Wait | None = None,
+    ) -> None:
+        """Give each of these calls its result. Those that may run do so at once. If others need an answer first, the
+        turn then waits for it. `wait` has the answers that came. Of very many calls the first ones are run."""
+        calls, excess = calls[: self.settings.tool_calls], calls[self.settings.tool_calls :]
+        if excess:
+            await self._refuse_calls(excess)
+        needs_approval = any(
+            tool is not None and tool.spec.waits_for == "approval"
+            for tool in (self._toolbox.get(call.name) for call in calls)
+        )
+        permissions = Permissions(
+            agent_id=self.turn.snapshot.agent_id,
+            wait=wait,
+            trusted=await self.recorder.trusted_tools() if needs_approval else frozenset(),
+        )
+        found = permissions.sort(calls, self._toolbox, malformed=malformed or {}, begun=begun)
+        for call, outcome in found.answered:
+            await self._record_outcome(call, outcome, seconds=None, args=call.input)
+        if found.runs:
+            await self.call_tools(found.runs, malformed=malformed, begun=begun)
+        if found.waits:
+            await self._wait_for(found.waits)
+
+    async def _wait_for(self, calls: Sequence[WaitingCall]) -> None:
+        await self._lease.ensure()
+        wait = next_wait(self.turn.wait, calls, now=self._clock(), seconds=self.settings.approval_seconds)
+        self._observer.reached("waiting", self.turn.id)
+        await self.recorder.wait(wait, events_of(wait))
+        self._observer.reached("waited", self.turn.id)
+
     async def call_tools(
         self,
         calls: Sequence[ToolUse],
@@ -194,15 +246,12 @@ class LocalTurn(HeldTurn):
         malformed: Mapping[CallId, str] | None = None,
         begun: Set[CallId] = frozenset(),
     ) -> None:
-        """Run the calls side by side; record each result as it arrives. Of very many calls the first ones are run.
+        """Run the calls side by side; record each result as it arrives.
 
         Steps of calls that have `begun` before are not recorded again. That would look like progress, and a tool that
         kills every worker which runs it would be run for ever.
         """
         await self._lease.begin_call()
-        calls, excess = calls[: self.settings.tool_calls], calls[self.settings.tool_calls :]
-        if excess:
-            await self._refuse_calls(excess)
         steps = [
             Step(id=call.id, name=call.name, status="running", args=call.input)
             for call in calls
@@ -321,12 +370,16 @@ class LocalTurn(HeldTurn):
             events=[ended_step(call, refused, seconds=None) for call in calls],
         )
 
-    async def _record_outcome(self, call: ToolUse, outcome: Outcome, *, seconds: float | None) -> None:
+    async def _record_outcome(
+        self, call: ToolUse, outcome: Outcome, *, seconds: float | None, args: JsonObject | UnsetType = UNSET
+    ) -> None:
+        """Record the result. `args` are given for a call whose step was not recorded before."""
         outcome = self._citations.numbered(outcome)
-        events: list[TurnEvent] = [ended_step(call, outcome, seconds=seconds)]
+        events: list[TurnEvent] = [ended_step(call, outcome, seconds=seconds, args=args)]
         if outcome.sources:
             events.append(Sources(sources=outcome.sources))
-        await self.recorder.record(rows=[self.result_row(call, outcome)], events=events)
+        row = self.result_row(call, outcome, note=note_of_edit(call, self.turn.wait))
+        await self.recorder.record(rows=[row], events=events)
 
 
 def usage_of_part(request: ModelRequest, said: int) -> Usage:
@@ -336,12 +389,17 @@ def usage_of_part(request: ModelRequest, said: int) -> Usage:
     return Usage(input_tokens=math.ceil(asked / CHARS_PER_TOKEN), output_tokens=math.ceil(said / CHARS_PER_TOKEN))
 
 
-def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None) -> Step:
+def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None, args: JsonObject | UnsetType = UNSET) -> Step:
     duration = None if seconds is None else round(seconds * 1000)
     if outcome.error is not None:
-        return Step(id=call.id, name=call.name, status="failed", error=outcome.error, duration_ms=duration)
+        return Step(id=call.id, name=call.name, status="failed", args=args, error=outcome.error, duration_ms=duration)
     return Step(
-        id=call.id, name=call.name, status="succeeded", result=shown_to_readers(outcome.result), duration_ms=duration
+        id=call.id,
+        name=call.name,
+        status="succeeded",
+        args=args,
+        result=shown_to_readers(outcome.result),
+        duration_ms=duration,
     )
 
 

@@ -21,6 +21,10 @@ Boundary = Literal[
     "tool_starting",
     "tool_ended",
     "result_recorded",
+    "waiting",
+    "waited",
+    "answered",
+    "steered",
     "settling",
     "settled",
 ]

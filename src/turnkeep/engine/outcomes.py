@@ -16,6 +16,7 @@ from msgspec import structs
 
 from turnkeep.ids import CallId
 from turnkeep.model.truncation import TOO_DEEP, cut_bytes, cut_chars, is_too_deep, text_of_value
+from turnkeep.model.waits import CallAnswer, WaitingCall
 from turnkeep.providers.ports import Reply
 from turnkeep.tools.ports import CallContext, Outcome, Toolbox
 from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Reasoning, Text, ToolResult, ToolUse
@@ -58,6 +59,29 @@ def outcome_unknown() -> Outcome:
 def stopped() -> Outcome:
     """For a call that was under way when the turn was stopped."""
     return Outcome(error="outcome_unknown: the turn was stopped before this call ended.")
+
+
+def not_answered() -> Outcome:
+    """For a call that waited for an answer when the turn was stopped."""
+    return Outcome(error="Not answered: the turn was stopped before anyone answered this call. It was not run.")
+
+
+def denied(call: WaitingCall) -> Outcome:
+    """For a call that nobody allowed."""
+    answer = call.answer
+    if answer is None or answer.verdict == "none":
+        if call.reason == "client_tools":
+            return Outcome(error="Not answered: the client sent no result in time.")
+        return Outcome(error="Denied: nobody decided in time. It was not run.")
+    reason = f": {answer.reason}" if answer.reason else "."
+    return Outcome(error=f"Denied by {answer.by}{reason}")
+
+
+def answered_by_client(answer: CallAnswer) -> Outcome:
+    """What the caller sent for a call of a client tool."""
+    if answer.verdict == "error":
+        return _fit(Outcome(error=str(answer.value)))
+    return _fit(Outcome(result=answer.value))
 
 
 def told_to_model(outcome: Outcome, *, limit: int) -> tuple[str, bool]:

@@ -10,10 +10,11 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import structs
 
-from turnkeep.ids import TurnId
+from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held
-from turnkeep.store.commands import Receipt, Settled, Settlement
+from turnkeep.model.waits import Wait
+from turnkeep.store.commands import Receipt, Settled, Settlement, Taken
 from turnkeep.streaming.ports import PreviewPiece, Publisher
 from turnkeep_client.wire.display import Display, fold
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
@@ -22,7 +23,7 @@ Written = TypeVar("Written")
 
 
 class Journal(Protocol):
-    """Where a recorder writes: the two verbs of `TurnStore` that it needs, with the same promises."""
+    """Where a recorder writes: the verbs of the store that it needs, with the same promises."""
 
     async def record(
         self,
@@ -35,6 +36,12 @@ class Journal(Protocol):
     ) -> Receipt: ...
 
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled: ...
+
+    async def take_steers(self, held: Held, *, after: int, sequence: int) -> Taken: ...
+
+    async def wait(self, held: Held, *, after: int, events: Sequence[TurnEvent], wait: Wait) -> bool: ...
+
+    async def trusted_tools(self, conversation_id: ConversationId) -> frozenset[str]: ...
 
 
 class Recorder:
@@ -54,8 +61,12 @@ class Recorder:
         self.rows = list(rows)
         self.settled: Settled | None = None
         """How the turn ended, once that is durable; set also when the caller of `settle` was cancelled."""
+        self.is_waiting = False
+        """Whether the turn waits for answers. Then it is not held any more."""
         self.files_written = 0
         """How many files the turn's sandbox had written back at the time of the last write."""
+        self.steers = 0
+        """How many messages had been sent to steer the turn at the time of the last write."""
         self._store = store
         self._hub = hub
         self._events: list[TurnEvent] = [recorded.event for recorded in events]
@@ -113,6 +124,7 @@ class Recorder:
             )
             self._recorded(numbered, events)
             self.files_written = receipt.files_written
+            self.steers = receipt.steers
             if receipt.cancel_requested:
                 self._on_cancel_requested()
 
@@ -133,6 +145,33 @@ class Recorder:
             return settled
 
         return await self._finish(write)
+
+    async def wait(self, wait: Wait, events: Sequence[TurnEvent]) -> None:
+        """Let the turn wait, unless a stop was requested. It is not held any more then."""
+
+        async def write() -> None:
+            if await self._store.wait(self.held, after=self._last_seq, events=events, wait=wait):
+                self.is_waiting = True
+                self._recorded((), events)
+            else:
+                self._on_cancel_requested()
+
+        await self._finish(write)
+
+    async def take_steers(self) -> None:
+        """Take the words that were sent to steer the turn into it."""
+
+        async def write() -> None:
+            taken = await self._store.take_steers(self.held, after=self._last_seq, sequence=self._next_sequence)
+            self._recorded(taken.rows, taken.events)
+            for turn_id, ending in taken.ended:
+                self._hub.publish(turn_id, [ending])
+
+        await self._finish(write)
+
+    async def trusted_tools(self) -> frozenset[str]:
+        """The tools whose calls need no decision in this conversation."""
+        return await self._store.trusted_tools(self.held.conversation_id)
 
     async def quiesce(self) -> None:
         """Wait until no write is under way: each that was begun has succeeded or failed."""

@@ -423,7 +423,9 @@ class Worker:
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:
         """The agent's tools. MCP servers may answer slowly; a stop of the turn does not wait for them."""
         agent = turn.snapshot.agent
-        toolbox = self._services.tools.toolbox(agent, principal_of(turn), turn.conversation_id)
+        toolbox = self._services.tools.toolbox(
+            agent, principal_of(turn), turn.conversation_id, turn.snapshot.client_tools
+        )
         if agent is None or not agent.mcp_servers:
             return await toolbox
         asking = asyncio.ensure_future(toolbox)
@@ -451,11 +453,11 @@ class Worker:
         if hold.over_limit is not None:
             await settle_failed(active, QuotaExceeded.code, hold.over_limit)
             return
-        if not hold.stop.done() and await self._loop_ended(active, hold):
+        if not hold.stop.done() and await self._loop_ended(active, hold) and not hold.stop.done():
             return
         await active.recorder.quiesce()
-        if active.settled is not None:
-            return  # the answer was being written when the stop came, and was quicker
+        if active.settled is not None or active.recorder.is_waiting:
+            return  # the answer, or the wait, was being written when the stop came, and was quicker
         if not hold.stop.done():
             limit = active.settings.turn_timeout_seconds
             await settle_failed(active, "turn_timeout", f"The turn took longer than {limit:g} seconds.")
@@ -495,7 +497,8 @@ class Worker:
 
     def _time_left(self, active: HeldTurn) -> float:
         started_at = active.turn.started_at if active.turn.started_at is not None else self._clock()
-        return max(0.0, active.settings.turn_timeout_seconds - (self._clock() - started_at) / 1000)
+        waited = 0 if active.turn.wait is None else active.turn.wait.total_ms
+        return max(0.0, active.settings.turn_timeout_seconds - (self._clock() - started_at - waited) / 1000)
 
 
 class SweepLease:
@@ -589,8 +592,10 @@ class Sweeper:
         self._database_answered()
         if due.has_waiting:
             await self._store.promote_waiting()
+        if due.has_overdue:
+            await self._store.end_overdue_waits()
         has_let_go = await self._worker.let_go()
-        if due.has_waiting or due.has_expired or has_let_go:
+        if due.has_waiting or due.has_expired or due.has_overdue or has_let_go:
             limit = min(self._worker.capacity, ADOPT_AT_ONCE)
             if limit:
                 adopted = await self._worker.adopt(limit=limit, only_handed_over=time.monotonic() < self._adopt_from)

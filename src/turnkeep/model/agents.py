@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from turnkeep.ids import AgentId, KeyId, WorkspaceId
 from turnkeep.model.principals import Principal
-from turnkeep_client.wire.agents import AgentLimits
+from turnkeep_client.wire.agents import AgentLimits, Approver
 from turnkeep_client.wire.blocks import JsonObject
 
 __all__ = [
@@ -21,7 +21,8 @@ __all__ = [
 
 
 class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent is made of. Tools are names of native ones, or objects that describe HTTP tools.
+    """What an agent is made of. Tools are names of native ones, or objects: a native tool with an `approval`, an HTTP
+    tool, or a client tool.
 
     Its secrets are the values of `headers`, `env` and `variables`, and `tool_secret`, with which calls of its tools are
     signed. They are sealed before a spec is stored. `starters` are questions that a page offers in a new conversation.
@@ -40,6 +41,8 @@ class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokenizer: str | None = None
     limits: AgentLimits = AgentLimits()
     tool_secret: str | None = None
+    approvers: tuple[Approver, ...] = ("author",)
+    """Who may decide about calls that wait for an approval: the user who asked, admins, or both."""
 
 
 class SecretPlace(Struct, frozen=True, kw_only=True):
@@ -103,6 +106,8 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For whom its tools act, also after another worker has taken the turn over."""
     sandbox: bool = False
     """Whether its loop runs in a sandbox: the conversation is of that kind, it is a run, or the agent says so."""
+    client_tools: tuple[JsonObject, ...] = ()
+    """Tools that came with the question. The caller runs them."""
 
     @property
     def counted_keys(self) -> tuple[KeyId, ...]:

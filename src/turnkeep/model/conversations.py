@@ -13,10 +13,21 @@ from msgspec import Struct
 from turnkeep.ids import AgentId, ConversationId, MessageId, TurnId, UserId, WorkspaceId
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
+from turnkeep.model.waits import WaitReason
 from turnkeep_client.wire.blocks import Block, JsonObject, Reasoning, ToolResult, ToolUse, Usage, paragraphs_of, text_of
 from turnkeep_client.wire.conversations import Kind
 from turnkeep_client.wire.display import fold, parts_of
-from turnkeep_client.wire.events import Failure, Result, Sources, Step, ToolCall, ToolCalls, TurnBegan, TurnEvent
+from turnkeep_client.wire.events import (
+    Failure,
+    Result,
+    Sources,
+    Steered,
+    Step,
+    ToolCall,
+    ToolCalls,
+    TurnBegan,
+    TurnEvent,
+)
 
 __all__ = [
     "PREVIEW_CHARS",
@@ -57,6 +68,8 @@ class Conversation(GivenFields, frozen=True, kw_only=True):
     created_at: int
     updated_at: int
     deleted_at: int | None = None
+    waiting_for: WaitReason | None = None
+    """What the running turn waits for, if it does."""
 
 
 class Hit(Struct, frozen=True, kw_only=True):
@@ -94,7 +107,9 @@ def events_from_rows(turn: Turn, rows: Sequence[Message]) -> tuple[TurnEvent, ..
     names: dict[str, str] = {}
     has_failed = turn.status != "succeeded"
     for row in rows:
-        if row is not final or (has_failed and text_of(row.blocks)):
+        if row.role == "user" and not row.internal and row is not rows[0]:
+            events.append(Steered(message_id=row.id, message=paragraphs_of(row.blocks)))
+        elif row is not final or (has_failed and text_of(row.blocks)):
             events.extend(_events_of(row, names))
     if final is not None and final.sources:
         events.append(Sources(sources=final.sources))

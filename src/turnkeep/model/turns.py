@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from turnkeep.ids import ConversationId, FileId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Snapshot
+from turnkeep.model.waits import Wait
 from turnkeep_client.wire.account import TurnSource
 from turnkeep_client.wire.blocks import Finish, JsonObject, Reading, Usage
 from turnkeep_client.wire.conversations import IfBusy, TurnStatus
@@ -27,12 +28,14 @@ FinalStatus = Literal["succeeded", "failed", "cancelled"]
 
 MOVES: dict[TurnStatus, frozenset[TurnStatus]] = {
     "queued": frozenset({"running", "cancelled"}),
-    "running": frozenset({"succeeded", "failed", "cancelled"}),
+    "running": frozenset({"waiting", "succeeded", "failed", "cancelled"}),
+    "waiting": frozenset({"running"}),
     "succeeded": frozenset(),
     "failed": frozenset(),
     "cancelled": frozenset(),
 }
-"""A turn only ever moves forward. An adoption is not a move: the turn stays `running` and its attempt rises."""
+"""A turn only ever moves forward, but for one that waits: it goes on running. An adoption is not a move: the turn stays
+`running` and its attempt rises. A waiting turn is stored as a running one that no worker holds."""
 
 
 class TurnError(Struct, frozen=True, kw_only=True):
@@ -89,6 +92,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     started_at: int | None
     settled_at: int | None
     report: TurnReport = NO_REPORT
+    wait: Wait | None = None
+    """For which calls it waits or has waited."""
 
     @property
     def is_settled(self) -> bool:

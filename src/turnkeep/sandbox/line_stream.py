@@ -11,15 +11,19 @@ from typing import cast
 import msgspec
 
 from turnkeep.clock import Clock, system_clock
-from turnkeep.ids import TurnId
+from turnkeep.errors import Defect
+from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn
+from turnkeep.model.waits import Wait
 from turnkeep.sandbox.tools import step_name
-from turnkeep.store.commands import Receipt, Settled, Settlement
+from turnkeep.store.commands import Receipt, Settled, Settlement, Taken
 from turnkeep.streaming.ndjson import LINE_BYTES
 from turnkeep.streaming.ports import PreviewPiece
 from turnkeep_client.wire.blocks import JsonValue, StepStatus
 from turnkeep_client.wire.events import (
+    Approval,
+    ClientCalls,
     Failure,
     Files,
     LogLine,
@@ -28,6 +32,7 @@ from turnkeep_client.wire.events import (
     Result,
     Source,
     Sources,
+    Steered,
     Step,
     ToolCalls,
     TraceLevel,
@@ -165,6 +170,15 @@ class LineJournal:
         await self._before_ending()
         return Settled(turn=self._turn, promoted=None)
 
+    async def take_steers(self, held: Held, *, after: int, sequence: int) -> Taken:
+        return Taken()
+
+    async def wait(self, held: Held, *, after: int, events: Sequence[TurnEvent], wait: Wait) -> bool:
+        raise Defect("A turn in a sandbox asks its server before it runs a call, and does not wait by itself.")
+
+    async def trusted_tools(self, conversation_id: ConversationId) -> frozenset[str]:
+        return frozenset()
+
 
 class LinePublisher:
     """Publishes events as lines. The server makes its own events of them."""
@@ -210,7 +224,7 @@ class LinePublisher:
                 self._lines.log("warn", f"The model was asked again: {event.reason}")
             case Sources():
                 self._lines.sources(event.sources)
-            case TurnBegan() | Files():
+            case TurnBegan() | Files() | Approval() | ClientCalls() | Steered():
                 pass
 
     def _write_step(self, step: Step) -> None:

@@ -4,19 +4,20 @@ Values come from Python code that may be wrong, so they are checked whole: types
 text that every database can keep (no NUL, no lone surrogates).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from turnkeep.errors import Forbidden, InvalidRequest, TooLarge
-from turnkeep.ids import ConversationId, TurnId, check_id
+from turnkeep.ids import CallId, ConversationId, TurnId, check_id
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.files import MEDIA_TYPE, File, NewFile
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
+from turnkeep.model.waits import CallAnswer
 from turnkeep.store.commands import (
     Appended,
     Claim,
@@ -53,6 +54,7 @@ _events = msgspec.json.Decoder(tuple[TurnEvent, ...])
 _logs = msgspec.json.Decoder(tuple[LogLine, ...])
 _settlement = msgspec.json.Decoder(Settlement)
 _appended = msgspec.json.Decoder(Appended)
+_answers = msgspec.json.Decoder(dict[str, CallAnswer])
 _any = msgspec.json.Decoder()
 
 
@@ -118,6 +120,13 @@ def check_record(held: Held, rows: Sequence[Message], events: Sequence[TurnEvent
         check_events(events)
     if logs:
         check_logs(logs)
+
+
+def check_answers(answers: Mapping[CallId, CallAnswer]) -> None:
+    """Answers to calls that wait."""
+    if not answers:
+        raise InvalidRequest("There is no answer in the request.")
+    _check(dict(answers), _answers, "The answers")
 
 
 def check_settlement(held: Held, settlement: Settlement) -> None:

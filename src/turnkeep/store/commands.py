@@ -70,6 +70,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     conversation_id: ConversationId | None = None
     new: NewConversation = NewConversation()
     beside: TurnId | None = None
+    steers: TurnId | None = None
+    """The turn of the conversation that these words steer while it runs."""
     attachment_ids: tuple[FileId, ...] = ()
     if_busy: IfBusy = "reject"
     drop_queue: bool = False
@@ -102,12 +104,23 @@ class Claimed(Struct, frozen=True, kw_only=True):
 class Receipt(Struct, frozen=True, kw_only=True):
     """What was recorded: the number of the last event, and what the holder must know of the turn.
 
-    That is whether a stop was requested, and how many files its sandbox has written back so far.
+    That is whether a stop was requested, how many files its sandbox has written back so far, and how many messages were
+    sent to steer it.
     """
 
     last_seq: int
     cancel_requested: bool
     files_written: int = 0
+    steers: int = 0
+
+
+class Taken(Struct, frozen=True, kw_only=True):
+    """The words that steer a turn, taken into it: its new rows and events, and how the turns ended that had waited with
+    these words."""
+
+    rows: tuple[Message, ...] = ()
+    events: tuple[TurnEvent, ...] = ()
+    ended: tuple[tuple[TurnId, Recorded], ...] = ()
 
 
 class Settlement(Struct, frozen=True, kw_only=True):
@@ -167,8 +180,9 @@ class Renewal(Struct, frozen=True, kw_only=True):
 
 class DueWork(Struct, frozen=True):
     """What a sweep finds to do: whether turns wait that may run, leases have ended, running turns have lost their
-    readers, conversations wait for the search index, or an erasure must be continued. `erased_at` is when something was
-    last erased, which caches must forget; 0: never. `has_deliveries`: something is to be sent to webhooks."""
+    readers, conversations wait for the search index, an erasure must be continued, or answers are overdue for which a
+    turn waits. `erased_at` is when something was last erased, which caches must forget; 0: never. `has_deliveries`:
+    something is to be sent to webhooks."""
 
     has_waiting: bool
     has_expired: bool
@@ -177,6 +191,7 @@ class DueWork(Struct, frozen=True):
     has_erasures: bool = False
     erased_at: int = 0
     has_deliveries: bool = False
+    has_overdue: bool = False
 
 
 class AttemptOutcome(Struct, frozen=True, kw_only=True):

@@ -37,6 +37,8 @@ from turnkeep.store.commands import Exported, TurnTrace
 from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, FilePart, FileRef, Part, Usage
 from turnkeep_client.wire.events import (
+    Approval,
+    ClientCalls,
     Failure,
     Files,
     Recorded,
@@ -44,6 +46,7 @@ from turnkeep_client.wire.events import (
     Result,
     Source,
     Sources,
+    Steered,
     Step,
     ToolCalls,
     TurnBegan,
@@ -291,7 +294,9 @@ class _Renaming:
             case Failure():
                 content = None if event.content is None else self._parts(event.content)
                 return structs.replace(event, message_id=self._messages.of(event.message_id), content=content)
-            case ToolCalls() | Step() | Reset():
+            case Steered():
+                return structs.replace(event, message_id=self._messages[event.message_id])
+            case ToolCalls() | Step() | Reset() | Approval() | ClientCalls():
                 return event
             case _:
                 assert_never(event)

@@ -20,6 +20,7 @@ from turnkeep.model.outbox import Delivery, OutboxEntry, Webhook
 from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Scopes, Workspace
 from turnkeep.model.sessions import Invite, PageSession, SignedIn
 from turnkeep.model.turns import NO_REPORT, Turn, TurnError, TurnReport
+from turnkeep.model.waits import Wait
 from turnkeep.store.commands import ErasureJob, TokenBinding, Window
 from turnkeep_client.wire.account import ErasedCounts
 from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, Part, Usage
@@ -37,12 +38,14 @@ _TURN_COLUMNS = (
     "last_seq, cancel_requested_at, background, source, model, snapshot, input_tokens, output_tokens, "
     "cache_read_tokens, cache_write_tokens, month, error, metadata, created_at, started_at, settled_at"
 )
-TURN_COLUMNS = f"{_TURN_COLUMNS}, report"
+TURN_COLUMNS = f"{_TURN_COLUMNS}, report, waiting, waiting_until"
 """On PostgreSQL `report` is no column: it is a row of `turn_reports`."""
-CONVERSATION_COLUMNS = ", ".join(Conversation.__struct_fields__)
-"""`running_turn_id` is no column: each query adds it as a subquery on the single-flight index."""
+_CONVERSATION_FIELDS = [name for name in Conversation.__struct_fields__ if name != "waiting_for"]
+CONVERSATION_COLUMNS = ", ".join(_CONVERSATION_FIELDS)
+"""`running_turn_id` is no column: each query adds it as a subquery on the single-flight index. If that turn waits, what
+it waits for follows its id."""
 _FIXED = {"id", "workspace_id", "user_id", "kind", "running_turn_id", "created_at", "updated_at", "deleted_at"}
-_CHANGEABLE = [name for name in Conversation.__struct_fields__ if name not in _FIXED]
+_CHANGEABLE = [name for name in _CONVERSATION_FIELDS if name not in _FIXED]
 CHANGED_CONVERSATION_COLUMNS = ", ".join([*_CHANGEABLE, "updated_at"])
 """What a change of a conversation writes."""
 NEW_CONVERSATION_COLUMNS = ", ".join(
@@ -55,7 +58,7 @@ TURN_ROW_COLUMNS = (
     "status, attempt, failures, last_seq, seq_at_adoption, worker, lease_until, watched_until, cancel_requested_at, "
     "background, principal_ref, idempotency_key, request_hash, snapshot, source, model, metadata, month, "
     "input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, error, created_at, started_at, settled_at, "
-    "files_written, watched_ms, cost, agent_id"
+    "files_written, watched_ms, cost, agent_id, steers_turn_id"
 )
 """What a claim sends of a turn to PostgreSQL, in this order. The next three are the same for other rows."""
 MESSAGE_ROW_COLUMNS = MESSAGE_COLUMNS.replace("conversation_id", "org_id, conversation_id")
@@ -123,6 +126,7 @@ _legacy = msgspec.json.Decoder(Legacy).decode
 _snapshot = msgspec.json.Decoder(Snapshot).decode
 _error = msgspec.json.Decoder(TurnError).decode
 _report = msgspec.json.Decoder(TurnReport).decode
+_wait = msgspec.json.Decoder(Wait).decode
 _event = msgspec.json.Decoder(TurnEvent).decode
 _payloads = msgspec.json.Decoder(tuple[msgspec.Raw, ...]).decode
 _spec = msgspec.json.Decoder(AgentSpec).decode
@@ -130,7 +134,7 @@ _extras = msgspec.json.Decoder(
     tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None]
 ).decode
 _facts = msgspec.json.Decoder(tuple[TurnError | None, JsonObject | None, TurnReport | None]).decode
-_names = msgspec.json.Decoder(tuple[str, ...]).decode
+to_names = msgspec.json.Decoder(tuple[str, ...]).decode
 _scopes = msgspec.json.Decoder(Scopes).decode
 to_counts = msgspec.json.Decoder(ErasedCounts).decode
 _columns = msgspec.json.Decoder(tuple[Column, ...]).decode
@@ -357,6 +361,8 @@ def to_turn(row: Row) -> Turn:
         started_at,
         settled_at,
         report,
+        waiting,
+        waiting_until,
     ) = row
     return Turn(
         id=id_,
@@ -366,7 +372,7 @@ def to_turn(row: Row) -> Turn:
         parent_turn_id=parent_turn_id,
         ordinal=ordinal,
         active=bool(active),
-        status=status,
+        status=status if waiting_until is None else "waiting",
         attempt=attempt,
         failures=failures,
         last_seq=last_seq,
@@ -388,20 +394,24 @@ def to_turn(row: Row) -> Turn:
         started_at=started_at,
         settled_at=settled_at,
         report=_report(report) if report else NO_REPORT,
+        wait=_wait(waiting) if waiting else None,
     )
 
 
 def to_conversation(row: Row) -> Conversation:
     """A conversation from the values of `CONVERSATION_COLUMNS` (and what may follow)."""
-    values = dict(zip(Conversation.__struct_fields__, row, strict=False))
+    values = dict(zip(_CONVERSATION_FIELDS, row, strict=False))
     values["metadata"] = _object(values["metadata"]) if values["metadata"] else {}
+    if running := values["running_turn_id"]:
+        values["running_turn_id"], _, reason = running.partition(" ")
+        values["waiting_for"] = reason or None
     return Conversation(**values)
 
 
 def conversation_record(conversation: Conversation) -> dict[str, Any]:
     """The columns of a conversation by their names, but for those that it does not have itself (`org_id`, …)."""
     record = structs.asdict(conversation)
-    del record["running_turn_id"]
+    del record["running_turn_id"], record["waiting_for"]
     return record | {"metadata": json_or_null(conversation.metadata)}
 
 
@@ -514,9 +524,9 @@ def to_key(row: Row) -> ApiKey:
     return ApiKey(
         **values
         | {
-            "allowed_tools": None if tools is None else _names(tools),
+            "allowed_tools": None if tools is None else to_names(tools),
             "scopes": None if scopes is None else _scopes(scopes),
-            "ancestors": () if ancestors is None else _names(ancestors),
+            "ancestors": () if ancestors is None else to_names(ancestors),
         }
     )
 
@@ -556,13 +566,16 @@ def to_entry(row: Row) -> OutboxEntry:
 def to_webhook(row: Row) -> Webhook:
     """A webhook from the values of `WEBHOOK_COLUMNS`."""
     values = dict(zip(Webhook.__struct_fields__, row, strict=True))
-    return Webhook(**values | {"events": _names(values["events"]), "is_enabled": bool(values["is_enabled"])})
+    return Webhook(**values | {"events": to_names(values["events"]), "is_enabled": bool(values["is_enabled"])})
 
 
 def to_delivery(row: Row) -> Delivery:
     """A delivery from the values of `DELIVERY_COLUMNS`."""
     values = dict(zip(Delivery.__struct_fields__, row, strict=True))
-    return Delivery(**values | {"data": _object(values["data"])})
+    data = _object(values["data"])
+    if values["type"] == "turn.waiting":
+        data["status"] = "waiting"  # such a turn is stored as a running one
+    return Delivery(**values | {"data": data})
 
 
 def to_erasure(row: Row) -> ErasureJob:

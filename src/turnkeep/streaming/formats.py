@@ -15,12 +15,15 @@ from turnkeep.streaming.frames import START, WHOLE, Cursor, DeltaFrame, EventFra
 from turnkeep_client.wire import sse
 from turnkeep_client.wire.blocks import ReasoningPart, TextPart, Usage
 from turnkeep_client.wire.events import (
+    Approval,
+    ClientCalls,
     Failure,
     Files,
     Recorded,
     Reset,
     Result,
     Sources,
+    Steered,
     Step,
     ToolCalls,
     TurnBegan,
@@ -114,8 +117,8 @@ class OpenAIEncoder:
     """OpenAI style: `chat.completion.chunk` objects, `event: tool_calls`, `data: [DONE]`.
 
     Steps, sources and files are left out, as the format has no place for them; a client that wants them reads the
-    native format. Named events (`tool_calls`, `reset`) carry an empty `choices`, so that a parser which ignores names
-    shows nothing.
+    native format. Named events (`tool_calls`, `reset`, and those of a turn that waits) carry an empty `choices`, so
+    that a parser which ignores names shows nothing.
 
     One event may become several frames. Only the last of them has the event's id. The ids before it say that a part of
     the event was sent, so a reader that is cut between them gets the rest of the event and no more of the preview. They
@@ -146,6 +149,8 @@ class OpenAIEncoder:
             case Reset():
                 dropped, self._sent = self._sent, SentCounts()
                 return [self._named("reset", {**msgspec.to_builtins(event), "drop": dropped}, seq)]
+            case Approval() | ClientCalls() | Steered():
+                return [self._named(name_of(event), msgspec.to_builtins(event), seq)]
             case Result():
                 said = self._rest(event, seq)
                 ended = self._chunk(
@@ -237,6 +242,8 @@ class AnthropicEncoder:
                 dropped, self._sent = self._sent, SentCounts()
                 data = _json({**msgspec.to_builtins(event), "drop": dropped})
                 return [*closed, sse.frame(data, event="reset", id=self._id(seq))]
+            case Approval() | ClientCalls() | Steered():
+                return [sse.frame(_json(event), event=name_of(event), id=self._id(seq))]
             case Result():
                 said = [*self._rest(event, seq), *self._close(seq - 1, WHOLE)]
                 stopped = _CUT_OFF if event.finish == "length" else _STOPPED

@@ -1,5 +1,6 @@
 """The port of a tool: arguments go in, one outcome comes out. A failure is an outcome too."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -8,6 +9,7 @@ from turnkeep.config import EngineSettings
 from turnkeep.ids import CallId, ConversationId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.principals import Principal, UserRef
+from turnkeep.model.waits import WaitReason
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 from turnkeep_client.wire.events import Source
 
@@ -23,6 +25,8 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     input_schema: JsonObject
     is_idempotent: bool = False
     timeout_seconds: float | None = None
+    waits_for: WaitReason | None = None
+    """What a call waits for before it runs: a person who allows it, or the caller, who runs it and sends the result."""
 
 
 class CallContext(Struct, frozen=True, kw_only=True):
@@ -94,9 +98,14 @@ class Tools(Protocol):
         """The native tools, those of the operator included, sorted by name."""
 
     async def toolbox(
-        self, agent: AgentSpec | None, principal: Principal, conversation_id: ConversationId | None = None
+        self,
+        agent: AgentSpec | None,
+        principal: Principal,
+        conversation_id: ConversationId | None = None,
+        client: Sequence[JsonObject] = (),
     ) -> Toolbox:
-        """The tools that this agent may use for this principal: what the agent names and the key allows.
+        """The tools that this agent may use for this principal: what the agent names and the key allows, and these
+        `client` tools of the question.
 
         Without a conversation, MCP servers whose address or headers name the conversation are left out.
         """

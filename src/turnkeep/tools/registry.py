@@ -25,6 +25,7 @@ from turnkeep.tools.http_tools import HttpDefinition, HttpEndpointTool, open_ses
 from turnkeep.tools.ports import Tool, Toolbox, ToolSpec
 from turnkeep.tools.secret_masking import MaskedTool, OpenSecrets, SecretMask
 from turnkeep.tools.vault import Vault
+from turnkeep.tools.waits import asking, client_tools, is_of_type, native_names
 from turnkeep_client.wire.blocks import JsonObject
 
 if TYPE_CHECKING:
@@ -78,21 +79,29 @@ class ToolRegistry:
         return tuple(self._tools[name].spec for name in sorted(self._tools))
 
     async def toolbox(
-        self, agent: AgentSpec | None, principal: Principal, conversation_id: ConversationId | None = None
+        self,
+        agent: AgentSpec | None,
+        principal: Principal,
+        conversation_id: ConversationId | None = None,
+        client: Sequence[JsonObject] = (),
     ) -> Toolbox:
         """Names of tools that no longer exist are skipped; if the model calls one, it gets an error.
 
-        If two tools have the same name, the first is used: native, HTTP, then the MCP servers in the agent's order.
+        If two tools have the same name, the first is used: native, HTTP, then the MCP servers in the agent's order,
+        then the client tools of the agent, and those of the question.
         """
         wanted = self._offered_to_all if agent is None else agent.tools
-        found = [self._tools[name] for name in wanted if isinstance(name, str) and name in self._tools]
+        found: list[Tool] = [self._tools[name] for name in native_names(wanted) if name in self._tools]
         notes: list[str] = []
         if agent is not None and self._remote is not None:
             remote, notes = await self._remote.tools_of(agent, principal, conversation_id)
             found += remote
+        found = [each for each in found if principal.may_use(each.spec.name)]
+        if agent is not None:
+            found = [*asking(found, agent), *client_tools(agent.tools)]
         taken: dict[str, Tool] = {}
-        for each in found:
-            if principal.may_use(each.spec.name) and taken.setdefault(each.spec.name, each) is not each:
+        for each in (*found, *client_tools(client)):
+            if taken.setdefault(each.spec.name, each) is not each:
                 notes.append(f"There are two tools called {each.spec.name}; the first is used.")
         for note in notes:
             _logger.warning(note)
@@ -161,7 +170,7 @@ class RemoteTools:
         notes: list[str] = []
         secret = AgentSecret(self._vault, principal.org_id, agent.tool_secret)
         for declared in agent.tools:
-            if isinstance(declared, dict):
+            if is_of_type(declared, "http") and isinstance(declared, dict):
                 try:
                     tools.append(self._http_tool(declared, secret))
                 except msgspec.ValidationError as exc:

@@ -17,6 +17,8 @@ from turnkeep.store.postgres.io.statements import statements
 
 FEW, MANY = 30_000, 500_000
 USERS = 1_000
+ANSWERED_LATER = 10_000
+"""Turns that wait for a person."""
 WAITING = 3
 """Conversations with turns that no search finds yet."""
 
@@ -26,7 +28,8 @@ MONTH_MS = 30 * 86_400_000
 BEGINNING = time.time_ns() // 1_000_000
 
 # One in a second, of a thousand users. Each has a settled turn of two messages, and a title that can be found. For
-# every ten there is a file, in a conversation or saved, of which the first few are deleted, and a table.
+# every ten there is a file, in a conversation or saved, of which the first few are deleted, and a table. In the first
+# ten thousand a second turn waits for a person.
 INSERTS = (
     """
 INSERT INTO turnkeep.conversations (id, org_id, workspace_id, user_id, kind, title, turn_count, message_count,
@@ -41,6 +44,13 @@ INSERT INTO turnkeep.turns (id, org_id, workspace_id, conversation_id, user_id, 
 SELECT {turn}, {org}, {workspace}, format('conv_%s', n), format('user_%s', n % {users}), 1, true,
        'succeeded', 1, 2, 'user_1', 'api', '2025-06', n * 1000, n * 1000, n * 1000
   FROM generate_series(1, {size}) n
+""",
+    """
+INSERT INTO turnkeep.turns (id, org_id, workspace_id, conversation_id, user_id, ordinal, active, status, attempt,
+                            last_seq, principal_ref, source, month, background, waiting, waiting_until, created_at)
+SELECT format('turn_waits_%s', n), {org}, {workspace}, format('conv_%s', n), format('user_%s', n % {users}), 2, true,
+       'running', 2, 3, 'user_1', 'api', '2025-06', true, '{{"reason":"approval"}}', 4000000000000 + n, n * 1000
+  FROM generate_series(1, {answered_later}) n
 """,
     """
 INSERT INTO turnkeep.messages (turn_id, turn_sequence, id, org_id, conversation_id, role, internal, blocks, created_at)
@@ -129,6 +139,7 @@ class Crowd(Struct, frozen=True):
             Case("conversations_waiting", rows=0),
             Case("expired_turns", (50, False), rows=0),
             Case("cancel_unwatched", rows=0),
+            Case("end_overdue_waits", rows=0),
             Case("last_seqs", ([self.turn(n) for n in range(1, 11)],), rows=10),
             Case("make_partition", ("messages", "messages_first", self.turn(1), self.turn(2)), rows=1, blocks=200),
             Case("turns_to_compact", ("", 10), rows=10),
@@ -138,7 +149,7 @@ class Crowd(Struct, frozen=True):
             Case("turns_to_pack", (self.turn(1), self.turn(self.size // 2), 10), rows=10, blocks=150),
             Case("pack_events", (some,), rows=0, blocks=1_000),
             Case("delete_idle", (LATER, "conv_2", 10), rows=10, blocks=500),
-            Case("turns_to_purge", (["conv_41", "conv_61"],), rows=2),
+            Case("turns_to_purge", (["conv_41", "conv_61"],), rows=4),
             Case("purge_messages", (some[:3],), rows=0, blocks=200),
             Case("purge_events", (some[:3],), rows=0, blocks=200),
             Case("pending_titles", (None, 500), rows=WAITING),
@@ -276,6 +287,7 @@ async def crowd(request: pytest.FixtureRequest, uri: str, store: PostgresStore, 
         "workspace": f"'{tenant.workspace.id}'",
         "users": USERS,
         "waiting": WAITING,
+        "answered_later": ANSWERED_LATER,
         "turn": f"'turn_' || lpad(to_hex({BEGINNING} + n * {pace(size)}::bigint), 12, '0')",
         "size": size,
         "later": LATER,

@@ -115,5 +115,41 @@ def scanned(connection: apsw.Connection, text: str) -> set[str]:
     values = dict.fromkeys(re.findall(r":(\w+)", text)) or [None] * len(set(re.findall(r"\?\d+", text)))
     plan = connection.execute(f"EXPLAIN QUERY PLAN {text}", values)
     scans = [re.fullmatch(r"SCAN (\w+)(?: USING (?:COVERING )?INDEX (\w+))?", step) for *_, step in plan]
-    partial = {"turns_single_flight", "turns_waiting", "webhook_deliveries_due", "webhook_deliveries_queue"}
+    partial = {
+        "turns_held",
+        "turns_single_flight",
+        "turns_waiting",
+        "webhook_deliveries_due",
+        "webhook_deliveries_queue",
+    }
     return {names[scan[1]] for scan in scans if scan and scan[1] in names and scan[2] not in partial}
+
+
+class TestTurnsThatWait:
+    async def test_cost_a_sweep_nothing(
+        self, store: SqliteStore, tenant: Tenant, instructions: Instructions, path: Path
+    ) -> None:
+        async def cost() -> int:
+            before = instructions.count
+            await store.due_work()
+            await store.adopt("worker-2", lease_seconds=10)
+            await store.cancel_unwatched()
+            await store.end_overdue_waits()
+            return instructions.count - before
+
+        await cost()
+        alone = await cost()
+        other = apsw.Connection(str(path))
+        other.execute(
+            """
+            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10000)
+            INSERT INTO turns (id, org_id, workspace_id, conversation_id, ordinal, active, status, attempt, last_seq,
+                               principal_ref, source, month, background, waiting, waiting_until, created_at)
+            SELECT 'turn_' || n, ?1, ?2, 'conv_' || n, 1, 1, 'running', 2, 3, 'user_1', 'api', '2025-06', 1,
+                   '{"reason":"approval"}', 4000000000000 + n, n
+              FROM numbers
+            """,
+            (tenant.org.id, tenant.workspace.id),
+        )
+        other.close()
+        assert await cost() <= alone + 50

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from turnkeep_client.client import AsyncTurnkeep
-    from turnkeep_client.errors import ConnectionLost, TurnFailed, TurnStopped, WaitTimeout
+    from turnkeep_client.errors import AlreadyDecided, ConnectionLost, TurnFailed, TurnStopped, WaitTimeout
     from turnkeep_client.retry import Trouble
     from turnkeep_client.stream import (
         Answer,
+        Approval,
+        ClientCalls,
         Delta,
         Event,
         Failure,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         Restarted,
         Result,
         Sources,
+        Steered,
         Step,
         ToolCalls,
         TurnBegan,
@@ -34,8 +37,11 @@ if TYPE_CHECKING:
     from turnkeep_client.wire import Conversation, File, Message, Turn
 
 __all__ = [
+    "AlreadyDecided",
     "Answer",
+    "Approval",
     "AsyncTurnkeep",
+    "ClientCalls",
     "ConnectionLost",
     "Conversation",
     "Delta",
@@ -48,6 +54,7 @@ __all__ = [
     "Restarted",
     "Result",
     "Sources",
+    "Steered",
     "Step",
     "Stream",
     "ToolCaller",
@@ -65,10 +72,12 @@ __all__ = [
 
 _HOMES = {
     "client": ("AsyncTurnkeep",),
-    "errors": ("ConnectionLost", "TurnFailed", "TurnStopped", "WaitTimeout"),
+    "errors": ("AlreadyDecided", "ConnectionLost", "TurnFailed", "TurnStopped", "WaitTimeout"),
     "retry": ("Trouble",),
     "stream": (
         "Answer",
+        "Approval",
+        "ClientCalls",
         "Delta",
         "Event",
         "Failure",
@@ -77,6 +86,7 @@ _HOMES = {
         "Restarted",
         "Result",
         "Sources",
+        "Steered",
         "Step",
         "ToolCalls",
         "TurnBegan",

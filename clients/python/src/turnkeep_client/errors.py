@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from turnkeep_client.wire.errors import (
+    AlreadyDecided,
     CallerError,
     Conflict,
     ConversationBusy,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from turnkeep_client.stream import Answer
 
 __all__ = [
+    "AlreadyDecided",
     "CallerError",
     "Conflict",
     "ConnectionLost",
@@ -157,7 +159,11 @@ def _error_of(status: int, headers: Mapping[str, str], body: bytes) -> TurnkeepE
     detail = problem.detail or problem.title or f"The server answered with status {status}."
     match problem.code:
         case "conversation_busy":
-            return ConversationBusy(problem.turn_id or "", problem.started_at or None)
+            return ConversationBusy(
+                problem.turn_id or "", problem.started_at or None, waiting_for=problem.waiting_for or None
+            )
+        case "already_decided":
+            return AlreadyDecided(detail, turn_id=problem.turn_id or "", decision=problem.decision or None)
         case "idempotency_conflict":
             return IdempotencyConflict(problem.turn_id or None)
         case "rate_limited":

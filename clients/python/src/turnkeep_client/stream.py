@@ -25,12 +25,15 @@ from turnkeep_client.wire.blocks import JsonObject, Part, TextPart, Usage
 from turnkeep_client.wire.display import Display, fold
 from turnkeep_client.wire.errors import Defect
 from turnkeep_client.wire.events import (
+    Approval,
+    ClientCalls,
     Delta,
     Failure,
     Files,
     Reset,
     Result,
     Sources,
+    Steered,
     Step,
     ToolCalls,
     TurnBegan,
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = [
     "TURN_HEADER",
     "Answer",
+    "Approval",
+    "ClientCalls",
     "Delta",
     "Event",
     "Failure",
@@ -53,6 +58,7 @@ __all__ = [
     "Restarted",
     "Result",
     "Sources",
+    "Steered",
     "Step",
     "ToolCalls",
     "TurnBegan",
@@ -86,6 +92,9 @@ _KINDS: dict[str, Any] = {
     "sources": Sources,
     "files": Files,
     "reset": Reset,
+    "approval": Approval,
+    "client_calls": ClientCalls,
+    "steered": Steered,
     "result": Result,
     "error": Failure,
 }
@@ -166,7 +175,7 @@ class TurnView:
                 self._forget_preview()
             case Files():
                 self.files += event.files
-            case Step() | Sources():
+            case Step() | Sources() | Approval() | ClientCalls() | Steered():
                 pass
             case _:
                 assert_never(event)

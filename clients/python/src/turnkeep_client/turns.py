@@ -2,14 +2,14 @@
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.stream import Answer, TurnRequest, TurnStream
 from turnkeep_client.transport import Resource, given, part
-from turnkeep_client.wire import Accepted, StreamUrl, Turn
+from turnkeep_client.wire import Accepted, Steering, StreamUrl, Turn
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.conversations import ConversationFields, IfBusy, StreamFormat
 
@@ -26,6 +26,8 @@ class RepeatOptions(TypedDict, total=False):
     drop_queue: bool
     background: bool
     metadata: JsonObject
+    tools: Sequence[JsonObject]
+    """Client tools: `{"type": "client", "name": …, "description": …, "input_schema": …}`."""
 
 
 class EditOptions(RepeatOptions, total=False):
@@ -97,6 +99,44 @@ class Turns(Resource):
     async def cancel(self, turn_id: str) -> Turn:
         """Stop a turn and return it settled. What was said is kept; a settled turn stays as it is."""
         return await self._transport.call("POST", f"/v1/turns/{part(turn_id)}/cancel", Turn, is_safe=True)
+
+    async def approve(
+        self,
+        turn_id: str,
+        call_id: str,
+        *,
+        args: JsonObject | None = None,
+        remember: Literal["conversation"] | None = None,
+    ) -> Turn:
+        """Allow a call for which the turn waits, perhaps with other arguments. With `remember`, later calls of the same
+        tool in this conversation are not asked about. Raises AlreadyDecided if another decision came first."""
+        decision = {"call_id": call_id, "decision": "allow", **given(args=args, remember=remember)}
+        return await self.decide(turn_id, [decision])
+
+    async def deny(self, turn_id: str, call_id: str, *, reason: str | None = None) -> Turn:
+        """Deny a call for which the turn waits. The model is told the reason."""
+        return await self.decide(turn_id, [{"call_id": call_id, "decision": "deny", **given(reason=reason)}])
+
+    async def decide(self, turn_id: str, decisions: Sequence[JsonObject]) -> Turn:
+        """Decide about several calls at once: `{"call_id", "decision": "allow" | "deny", …}`. A repeat changes
+        nothing."""
+        path = f"/v1/turns/{part(turn_id)}/approvals"
+        body = {"decisions": list(decisions)}
+        return await self._transport.call("POST", path, Turn, body=body, is_safe=True)
+
+    async def results(self, turn_id: str, results: Sequence[JsonObject]) -> Turn:
+        """Send what the calls of client tools gave: `{"call_id", "result"}` or `{"call_id", "error"}`. A repeat changes
+        nothing."""
+        path = f"/v1/turns/{part(turn_id)}/results"
+        return await self._transport.call("POST", path, Turn, body={"results": list(results)}, is_safe=True)
+
+    async def steer(self, turn_id: str, message: str, *, idempotency_key: str | None = None) -> Steering:
+        """Add words to a turn that runs or waits. They reach the model before its next call; if the turn ends before
+        that, they become the next turn."""
+        path = f"/v1/turns/{part(turn_id)}/steer"
+        headers = {"idempotency-key": idempotency_key or new_key()}
+        body = {"message": message}
+        return await self._transport.call("POST", path, Steering, body=body, headers=headers, is_safe=True)
 
     async def stream_url(
         self,

@@ -8,6 +8,7 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +17,7 @@ from turnkeep.api.http.requests import notes_of
 from turnkeep.api.http.responses import events_url
 from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.errors import (
+    AlreadyDecided,
     CallerError,
     Conflict,
     ConversationBusy,
@@ -147,7 +149,10 @@ def _where(error: TurnkeepError) -> dict[str, Any]:
                 "turn_id": error.turn_id,
                 "events_url": events_url(error.turn_id),
                 "started_at": error.started_at,
+                "waiting_for": error.waiting_for or UNSET,
             }
+        case AlreadyDecided():
+            return {"turn_id": error.turn_id, "decision": error.decision or UNSET}
         case IdempotencyConflict() if error.turn_id is not None:
             return {"turn_id": error.turn_id}
         case LimitReached() | StorageFull() if error.limit is not None:

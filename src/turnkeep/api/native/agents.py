@@ -11,7 +11,7 @@ import asyncio
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.query_parameters import ListQuery, PageQuery, page_of
+from turnkeep.api.native.schemas import check_declared
 from turnkeep.api.native.skills import check_skill, check_skill_names
 from turnkeep.api.native.turns import TURN_HEADER, check_attachments
 from turnkeep.api.views import agent_for, agent_of
@@ -40,8 +41,19 @@ from turnkeep.store.commands import NewConversation
 from turnkeep.tools.call_identity import HEADER_PREFIX, check_placeholders, check_url_placeholders, texts_in
 from turnkeep.tools.ports import Tools
 from turnkeep.tools.vault import SecretUnreadable, Vault
+from turnkeep.tools.waits import is_of_type
 from turnkeep_client import wire
-from turnkeep_client.wire.agents import Agent, AgentPatch, Environment, HttpTool, Limits, McpServer, NewAgent
+from turnkeep_client.wire.agents import (
+    Agent,
+    AgentPatch,
+    ClientTool,
+    Environment,
+    HttpTool,
+    Limits,
+    McpServer,
+    NamedTool,
+    NewAgent,
+)
 from turnkeep_client.wire.blocks import JsonValue, Text
 from turnkeep_client.wire.events import Failure, Result
 from turnkeep_client.wire.sandbox import Ending, ErrorLine, Line, ResultLine, encode_line
@@ -53,7 +65,6 @@ ONE = "/v1/agents/{agent_id}"
 UNSENT_BYTES = 16 * 1024 * 1024
 """A client that has this much unread data is disconnected."""
 MODEL_SECONDS = 5.0
-MAX_SCHEMA_BYTES = 65_536
 MAX_SCHEMAS_BYTES = 262_144
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
@@ -363,7 +374,7 @@ async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime
     fields = set(given)
     if "model" in fields and spec.model is not None:
         runtime.providers.named(spec.model)
-    http = [tool for tool in spec.tools if isinstance(tool, dict)] if "tools" in fields else []
+    http = [tool for tool in spec.tools if is_of_type(tool, "http")] if "tools" in fields else []
     servers = spec.mcp_servers if "mcp_servers" in fields else ()
     # Checks that may refuse the agent come first: nothing is started or called for an agent that is not saved.
     await asyncio.gather(
@@ -374,7 +385,11 @@ async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime
         )
     )
     troubles = await asyncio.gather(
-        *(_trouble_with_address(f"tool {tool['name']}", tool["url"], runtime.tools) for tool in http)
+        *(
+            _trouble_with_address(f"tool {tool['name']}", tool["url"], runtime.tools)
+            for tool in http
+            if isinstance(tool, dict)
+        )
     )
     asked = [runtime.tools.mcp_server_problem(server, org_id) for server in servers]
     if "model" in fields and spec.model is not None:
@@ -382,23 +397,21 @@ async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime
     return [trouble for trouble in (*troubles, *await asyncio.gather(*asked)) if trouble]
 
 
-def _check_tools(tools: Sequence[str | HttpTool], known: Sequence[str]) -> None:
-    schemas = [msgspec.json.encode(tool.input_schema) for tool in tools if not isinstance(tool, str)]
+def _check_tools(tools: Sequence[str | NamedTool | HttpTool | ClientTool], known: Sequence[str]) -> None:
+    schemas = [msgspec.json.encode(tool.input_schema) for tool in tools if isinstance(tool, HttpTool | ClientTool)]
     if sum(map(len, schemas)) > MAX_SCHEMAS_BYTES:
         raise InvalidRequest(f"The `input_schema` of all tools may have {MAX_SCHEMAS_BYTES:,} bytes together.")
     for tool in tools:
-        if isinstance(tool, str):
-            if tool not in known:
+        if isinstance(tool, str | NamedTool):
+            name = tool if isinstance(tool, str) else tool.name
+            if name not in known:
                 there_are = f"There are: {', '.join(known)}." if known else "This server has none."
-                raise InvalidRequest(f"There is no native tool called {tool!r}. {there_are}")
+                raise InvalidRequest(f"There is no native tool called {name!r}. {there_are}")
             continue
-        if "__" in tool.name:
-            raise InvalidRequest(
-                f"The tool `{tool.name}` must not have `__` in its name: that marks tools of MCP servers."
-            )
-        _check_headers(f"tools.{tool.name}", tool.headers)
-        _check_placeholders(f"tools.{tool.name}", tool)
-        _check_schema(tool)
+        if isinstance(tool, HttpTool):
+            _check_headers(f"tools.{tool.name}", tool.headers)
+            _check_placeholders(f"tools.{tool.name}", tool)
+        check_declared(tool)
 
 
 def _check_server(server: McpServer) -> None:
@@ -440,38 +453,6 @@ def _check_variables(owner: str, variables: dict[str, str]) -> None:
             raise InvalidRequest(f"`{owner}` has a variable with an impossible name: {name[:60]!r}.")
         if "\0" in value:
             raise InvalidRequest(f"The variable {name} of `{owner}` holds a NUL character.")
-
-
-def _check_schema(tool: HttpTool) -> None:
-    schema, name = tool.input_schema, tool.name
-    if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
-        raise InvalidRequest(f"The `input_schema` of `{name}` has more than {MAX_SCHEMA_BYTES:,} bytes.")
-    if schema.get("type", "object") != "object":
-        raise InvalidRequest(f"The `input_schema` of `{name}` must be of type object: arguments have names.")
-    for ref in _refs(schema):
-        if not isinstance(ref, str) or not ref.startswith("#"):
-            raise InvalidRequest(f"The `input_schema` of `{name}` refers to another document, which is not fetched.")
-    from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
-
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as exc:
-        where = "/".join(map(str, exc.absolute_path))
-        place = f" at {where}" if where else ""
-        raise InvalidRequest(f"The `input_schema` of `{name}` is no JSON schema{place}: {exc.message[:300]}") from exc
-    except RecursionError as exc:
-        raise InvalidRequest(f"The `input_schema` of `{name}` is nested too deeply.") from exc
-
-
-def _refs(schema: JsonValue) -> Iterator[JsonValue]:
-    waiting: list[JsonValue] = [schema]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, dict):
-            yield from (item[key] for key in ("$ref", "$dynamicRef") if key in item)
-            waiting += item.values()
-        elif isinstance(item, list):
-            waiting += item
 
 
 def _check_limits(limits: Limits, runtime: Runtime) -> None:

@@ -137,7 +137,9 @@ async def change_conversation(call: ApiCall[wire.ConversationPatch, Nothing]) ->
     try:
         await call.runtime.store.change_conversation(call.principal, _id(call), change)
     except ConversationBusy as busy:
-        raise ConversationBusy(busy.turn_id, busy.started_at, advice=WAIT_OR_CANCEL) from busy
+        raise ConversationBusy(
+            busy.turn_id, busy.started_at, advice=WAIT_OR_CANCEL, waiting_for=busy.waiting_for
+        ) from busy
     return await _shown(call)
 
 

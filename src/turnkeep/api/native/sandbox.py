@@ -45,6 +45,9 @@ OUTPUT_FILES = 100
 
 endpoints = Endpoints("sandbox")
 
+NO_WAIT = "its calls wait for a person or for the caller, and a turn in a sandbox cannot wait."
+"""Why a tool is not called for a sandbox."""
+
 
 @endpoints.add(
     "GET",
@@ -175,8 +178,10 @@ async def turn_tools(runtime: Runtime, turn: Turn) -> tuple[Sequence[wire.Sandbo
             timeout_seconds=spec.timeout_seconds or _default_seconds(runtime, turn),
         )
         for spec in toolbox.specs()
+        if spec.waits_for is None
     ]
-    return offered, toolbox.notes
+    left_out = [f"{spec.name} is left out: {NO_WAIT}" for spec in toolbox.specs() if spec.waits_for is not None]
+    return offered, (*toolbox.notes, *left_out)
 
 
 async def _called(runtime: Runtime, turn: Turn, asked: wire.SandboxToolCall) -> Outcome:
@@ -193,6 +198,9 @@ async def _called(runtime: Runtime, turn: Turn, asked: wire.SandboxToolCall) -> 
     )
     use = ToolUse(id=context.call_id, name=asked.name, input=asked.arguments)
     toolbox, began = await _toolbox(runtime, turn), time.monotonic()
+    tool = toolbox.get(use.name)
+    if tool is not None and tool.spec.waits_for is not None:
+        return Outcome(error=f"{use.name} was not run: {NO_WAIT}")
     outcome = await call_tool(toolbox, use, context, default_timeout=_default_seconds(runtime, turn))
     seconds = time.monotonic() - began
     runtime.observer.tool_called(asked.name, seconds=seconds, failed=outcome.error is not None)

@@ -26,6 +26,7 @@ from turnkeep.api.http.responses import address_of, events_url, json_response, n
 from turnkeep.api.identity.authentication import check_enabled, live_key
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
+from turnkeep.api.native.schemas import check_declared
 from turnkeep.clock import system_clock
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
@@ -48,7 +49,7 @@ from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
 from turnkeep_client import wire
-from turnkeep_client.wire.blocks import Block, Image, JsonValue, Text, ToolResult
+from turnkeep_client.wire.blocks import Block, Image, JsonObject, JsonValue, Text, ToolResult
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Failure, Recorded, Result, Step
 
@@ -118,7 +119,7 @@ async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
 @endpoints.add("GET", "/v1/turns/{turn_id}", policy=Policy.MEMBER, responses=(TURN,), errors=(404,))
 async def read_one_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """A turn, with its answer if it has ended."""
-    turn = await call.runtime.store.turn(call.principal, turn_id_of(call))
+    turn = await turn_for_approver(call.runtime.store, call.principal, turn_id_of(call))
     return json_response(await read_turn(call.runtime.store, turn))
 
 
@@ -426,9 +427,40 @@ def options_of(call: ApiCall[Any, Any]) -> Options:
         background=body.background,
         source=call.identity.source,
         metadata=body.metadata,
+        client_tools=_client_tools(body.tools or ()),
         idempotency_key=key,
         request_hash=None if key is None else request_hash(call),
     )
+
+
+def _client_tools(tools: Sequence[wire.ClientTool]) -> tuple[JsonObject, ...]:
+    for tool in tools:
+        check_declared(tool)
+    return tuple(msgspec.to_builtins(tool) for tool in tools)
+
+
+async def turn_for_approver(store: Store, principal: Principal, turn_id: TurnId) -> Turn:
+    """A turn of the caller. An admin also sees the turn of another user while it waits for an admin's approval."""
+    try:
+        return await store.turn(principal, turn_id)
+    except NotFound:
+        if principal.role != "admin":
+            raise
+    turn = await store.turn(whole_workspace(principal), turn_id)
+    is_asked = turn.status == "waiting" and turn.wait is not None and turn.wait.reason == "approval"
+    if not is_asked or "admin" not in approvers_of(turn):
+        raise NotFound("No such turn.")
+    return turn
+
+
+def whole_workspace(principal: Principal) -> Principal:
+    """The principal as one who sees the workspace and not only the own conversations."""
+    return msgspec.structs.replace(principal, user_id=None, user=None, role="service")
+
+
+def approvers_of(turn: Turn) -> tuple[str, ...]:
+    agent = turn.snapshot.agent
+    return ("author",) if agent is None else agent.approvers
 
 
 async def check_rate(call: ApiCall[Any, Any], options: Options) -> None:

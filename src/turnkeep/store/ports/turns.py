@@ -1,12 +1,13 @@
 """The verbs of turns. Only the holder of the current attempt may write."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from turnkeep.ids import CallId, ConversationId, TurnId
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
+from turnkeep.model.waits import CallAnswer, Wait, WaitReason
 from turnkeep.store.commands import (
     ROW_LIMIT,
     Adopted,
@@ -18,6 +19,7 @@ from turnkeep.store.commands import (
     Renewal,
     Settled,
     Settlement,
+    Taken,
     TurnTrace,
     Window,
 )
@@ -26,7 +28,8 @@ from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 
 class TurnStore(Protocol):
-    """Turns, their rows and their events."""
+    """Turns, their rows and their events. A turn that waits for answers keeps its conversation busy. No worker holds
+    it, and only its deadline can pass."""
 
     async def claim(self, claim: Claim) -> Claimed:
         """Start (or queue) a turn: quota, conversation, turn row, user row and event 1, or none of it.
@@ -59,12 +62,37 @@ class TurnStore(Protocol):
         worker has taken the turn over, TurnSettled when it has ended.
         """
 
+    async def take_steers(self, held: Held, *, after: int, sequence: int) -> Taken:
+        """Take the words that steer the turn into it, in their order: rows from `sequence` on, and events after
+        `after`. The queued turns that had these words end. Repeats and errors as for `record`.
+        """
+
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
         """End the turn: rows, display, tokens, counters, head, usage, status, terminal event and outbox, at once.
 
         Promotes the next waiting turn in the same transaction, with a lease that has already ended. Repeats and
         errors as for `record`.
         """
+
+    async def wait(self, held: Held, *, after: int, events: Sequence[TurnEvent], wait: Wait) -> bool:
+        """Record these events, and let the turn wait from now on; the holder loses it. An entry of the outbox tells of
+        it. False, with nothing written, if a stop was requested. Repeats and errors as for `record`.
+        """
+
+    async def answer_calls(
+        self, principal: Principal, turn_id: TurnId, answers: Mapping[CallId, CallAnswer], *, reason: WaitReason
+    ) -> Turn:
+        """Store the answers of calls that wait for this `reason`. With the last one the turn goes on: any worker may
+        adopt it. The first answer of a call holds, and a repeat changes nothing.
+
+        Raises NotFound for a call that does not wait, and AlreadyDecided for another answer than the first.
+        """
+
+    async def end_overdue_waits(self) -> list[TurnId]:
+        """Let turns go on whose answers did not come in time; return their ids. Any worker may adopt them."""
+
+    async def trusted_tools(self, conversation_id: ConversationId) -> frozenset[str]:
+        """The tools whose calls need no decision in this conversation (`model.waits.trust_of`)."""
 
     async def renew(
         self,

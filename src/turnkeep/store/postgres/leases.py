@@ -6,7 +6,7 @@ import msgspec
 
 from turnkeep.ids import ConversationId, TurnId, check_id
 from turnkeep.model.principals import Principal
-from turnkeep.model.turns import Held, Turn
+from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.store.checks import check_adopt
 from turnkeep.store.commands import Adopted, DueWork, Renewal
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
@@ -24,6 +24,7 @@ from turnkeep.store.rules.turns import (
     no_turn,
     promotion,
 )
+from turnkeep_client.wire.events import Failure
 
 _promotion_facts = msgspec.json.Decoder(PromotionFacts).decode
 _scope_limits = msgspec.json.Decoder(tuple[ScopeLimits, ...]).decode
@@ -184,11 +185,17 @@ async def promote_next(statements: Statements, conversation_id: ConversationId) 
     return decided.starts
 
 
-async def cancel_waiting(statements: Statements, turn_ids: Sequence[TurnId], now: int) -> None:
+async def cancel_waiting(
+    statements: Statements,
+    turn_ids: Sequence[TurnId],
+    now: int,
+    *,
+    error: TurnError = CANCELLED,
+    event: Failure = CANCELLED_EVENT,
+) -> None:
     """End turns that never started, and take back the messages that were counted for them."""
-    error, event = json_text(CANCELLED), json_text(CANCELLED_EVENT)
     entries = json_text(cancelled_entries(turn_ids))
-    await statements.fetch("cancel_turns", list(turn_ids), now, error, event, entries)
+    await statements.fetch("cancel_turns", list(turn_ids), now, json_text(error), json_text(event), entries)
 
 
 def _adoption(turn_id: TurnId, decided: Adoption) -> dict[str, object]:

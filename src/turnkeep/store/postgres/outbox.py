@@ -20,10 +20,10 @@ from turnkeep.store.rules.outbox import (
     NewEntry,
     changed_webhook,
     ended_attempt,
-    ended_turn,
     named_webhook,
     no_delivery,
     no_webhook,
+    told_turn,
     too_many_webhooks,
     webhook_record,
 )
@@ -178,4 +178,4 @@ def _first(rows: Rows) -> Delivery | None:
 
 def cancelled_entries(turn_ids: Iterable[TurnId]) -> list[NewEntry]:
     """The entries of turns that are cancelled while they wait."""
-    return [ended_turn(new_outbox_id(), turn_id, "cancelled") for turn_id in turn_ids]
+    return [told_turn(new_outbox_id(), turn_id, "cancelled") for turn_id in turn_ids]

@@ -22,6 +22,7 @@ from turnkeep.store.postgres.leases import PostgresLeases
 from turnkeep.store.postgres.outbox import PostgresOutbox, PostgresWebhooks
 from turnkeep.store.postgres.sessions import PostgresSessions
 from turnkeep.store.postgres.turns import PostgresTurns
+from turnkeep.store.postgres.waits import PostgresWaits
 
 POOL_SIZE = 10
 RETRY_SECONDS = 10.0
@@ -31,6 +32,7 @@ COMMAND_SECONDS = 4.0
 class PostgresStore(
     PostgresTurns,
     PostgresLeases,
+    PostgresWaits,
     PostgresConversations,
     PostgresDirectory,
     PostgresSessions,

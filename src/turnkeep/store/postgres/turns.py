@@ -70,7 +70,7 @@ from turnkeep.store.rules.claims import (
     turn_columns,
     user_gone,
 )
-from turnkeep.store.rules.outbox import NewEntry, ended_turn
+from turnkeep.store.rules.outbox import NewEntry, told_turn
 from turnkeep.store.rules.turns import CANCELLED, CANCELLED_EVENT, fence_refusal, no_turn
 from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
@@ -221,7 +221,7 @@ class PostgresTurns:
         size = check_claim(claim)
         ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
         job = _Claiming(claim, ids)
-        if claim.beside is not None or claim.attachment_ids or claim.if_busy == "interrupt":
+        if claim.beside is not None or claim.steers is not None or claim.attachment_ids or claim.if_busy == "interrupt":
             return await self._claim_alone(job)
         return await self._claims.submit(ids.conversation_id, job, size=size)
 
@@ -241,7 +241,7 @@ class PostgresTurns:
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
         check_settlement(held, settlement)
         entries = entries_of(held.turn_id, after, settlement.all_rows, settlement.all_events, settlement.logs)
-        entry = ended_turn(new_outbox_id(), held.turn_id, settlement.status)
+        entry = told_turn(new_outbox_id(), held.turn_id, settlement.status)
         job = _Settling(held, after, entries, settlement, entry)
         return await self._settlements.submit(held.conversation_id, job, size=entries.size)
 
@@ -461,9 +461,11 @@ class PostgresTurns:
         """What the holder is told. A write that comes too late may be a repeat whose first answer was lost."""
         if row is None:
             return fence_refusal("lost", job.held, job.after, None)
-        _, outcome, last_seq, cancel_requested, files_written = row
+        _, outcome, last_seq, cancel_requested, files_written, steers = row
         if outcome in {"held", "known"} or (outcome == "ahead" and await self._has_events(job, job.after)):
-            return Receipt(last_seq=last_seq, cancel_requested=cancel_requested, files_written=files_written)
+            return Receipt(
+                last_seq=last_seq, cancel_requested=cancel_requested, files_written=files_written, steers=steers
+            )
         return fence_refusal(outcome, job.held, job.after, last_seq)
 
     async def _flush_settlements(self, jobs: Sequence[_Settling]) -> list[Settled | TurnkeepError]:
@@ -519,6 +521,14 @@ class PostgresTurns:
             return [facts.known_ordinal]
         ordinals = dict(zip([job.conversation_id for job in ordered], row["ordinals"], strict=True))
         return [ordinals[job.conversation_id] for job in jobs]
+
+
+async def record_locked(statements: Statements, held: Held, after: int, entries: Entries) -> None:
+    """Record under the fence, in the transaction of another verb that has locked the turn."""
+    job = (held.turn_id, held.attempt, after, after + len(entries.events))
+    [row] = await statements.fetch("record", [job], entries.rows, entries.events, entries.logs)
+    if row["outcome"] != "held":
+        raise fence_refusal(row["outcome"], held, after, row["last_seq"])
 
 
 async def _own_answer(answer: Awaitable[Answer | TurnkeepError]) -> Answer | TurnkeepError:
@@ -671,6 +681,7 @@ def _more_of(decided: _DecidedClaim) -> dict[str, Any]:
         "stops": entry.stops,
         "moves": entry.moves or None,
         "is_branch": new.position is not None and new.position.is_branch,
+        "steers": entry.steers,
     }
 
 

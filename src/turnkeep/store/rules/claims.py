@@ -34,6 +34,7 @@ from turnkeep.model.files import FileStatus
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnStatus
+from turnkeep.model.waits import WaitReason
 from turnkeep.store.commands import EXPECTED_TOKENS, Claim, Claimed
 from turnkeep.store.rules.conversations import insertion, new_conversation, no_conversation
 from turnkeep.store.rules.directory import no_agent, no_workspace
@@ -47,6 +48,7 @@ from turnkeep.store.rules.turns import (
     enter_queue,
     no_turn,
     position_of,
+    steer_queue,
 )
 from turnkeep_client.wire.blocks import FileRef, Usage
 from turnkeep_client.wire.events import TurnBegan
@@ -243,13 +245,16 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
         return known
     conversation = _conversation(claim, facts)
     attachments = attach(claim.attachment_ids, facts.attachments or Attachable(), ids.conversation_id)
-    entry = enter_queue(
-        conversation.queue,
-        if_busy=claim.if_busy,
-        limit=claim.queue_limit,
-        beside=claim.beside,
-        drop_queue=claim.drop_queue,
-    )
+    if claim.steers is not None:
+        entry = steer_queue(conversation.queue, steers=claim.steers, limit=claim.queue_limit)
+    else:
+        entry = enter_queue(
+            conversation.queue,
+            if_busy=claim.if_busy,
+            limit=claim.queue_limit,
+            beside=claim.beside,
+            drop_queue=claim.drop_queue,
+        )
     position = position_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
     if facts.limits:
         check_spent(facts.limits, facts.now)
@@ -370,6 +375,7 @@ def turn_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:
         "idempotency_key": claim.idempotency_key,
         "request_hash": claim.request_hash,
         "agent_id": claim.snapshot.agent_id,
+        "steers_turn_id": new.entry.steers,
     }
 
 
@@ -542,6 +548,7 @@ class AppendFacts(Struct, frozen=True):
     known_conversation_id: ConversationId | None
     known_ordinal: int | None
     is_nameless: bool
+    waiting_for: WaitReason | None = None
 
 
 def check_appendable(facts: AppendFacts | None, conversation_id: ConversationId) -> AppendFacts:
@@ -554,5 +561,5 @@ def check_appendable(facts: AppendFacts | None, conversation_id: ConversationId)
         return facts
     ahead = facts.running or facts.first_waiting
     if ahead is not None:
-        raise ConversationBusy(ahead, facts.started_at)
+        raise ConversationBusy(ahead, facts.started_at, waiting_for=facts.waiting_for)
     return facts

@@ -9,6 +9,7 @@ from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, OrgId, TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.principals import Principal
+from turnkeep.model.waits import WaitReason
 from turnkeep.store.commands import ConversationChange, Exported, NewConversation, TurnTrace
 from turnkeep.store.rows import MESSAGE_COLUMNS, conversation_record, event_values, message_values, turn_values
 from turnkeep.store.rules.directory import no_agent, no_workspace
@@ -30,6 +31,7 @@ class Ahead(Struct, frozen=True):
 
     id: TurnId
     started_at: int | None
+    waiting_for: WaitReason | None = None
 
 
 def check_new(*, has_workspace: bool, has_agent: bool) -> None:
@@ -69,7 +71,7 @@ def check_head(head: Head | None, ahead: Ahead | None) -> None:
     if head is None:
         raise no_turn()
     if ahead is not None:
-        raise ConversationBusy(ahead.id, ahead.started_at)
+        raise ConversationBusy(ahead.id, ahead.started_at, waiting_for=ahead.waiting_for)
     if head.started_at is None or head.settled_at is None:
         raise InvalidRequest("Only a turn that has run and ended can become the head.")
 

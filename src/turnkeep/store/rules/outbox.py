@@ -1,7 +1,7 @@
 """Rules of the outbox and of webhooks: which entry a turn writes, when a delivery is tried again, and every refusal."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -25,10 +25,13 @@ AFTER_EVERY_EVENT = "evt_g"
 """Ids are hexadecimal, so this sorts after all of them."""
 GONE = "The endpoint answered 410 Gone. Enable the webhook once it is back."
 
-_TYPES: dict[FinalStatus, OutboxType] = {
+ToldStatus = FinalStatus | Literal["waiting"]
+
+_TYPES: dict[ToldStatus, OutboxType] = {
     "succeeded": "turn.succeeded",
     "failed": "turn.failed",
     "cancelled": "turn.cancelled",
+    "waiting": "turn.waiting",
 }
 
 
@@ -40,14 +43,9 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     turn_id: TurnId
 
 
-def ended_turn(entry_id: OutboxId, turn_id: TurnId, status: FinalStatus) -> NewEntry:
-    """The entry of a turn that ends now. Every way in which a turn can end writes one."""
+def told_turn(entry_id: OutboxId, turn_id: TurnId, status: ToldStatus) -> NewEntry:
+    """The entry of a turn that ends now, or waits. Every way in which a turn can end writes one."""
     return NewEntry(id=entry_id, type=_TYPES[status], turn_id=turn_id)
-
-
-def waiting_turn(entry_id: OutboxId, turn_id: TurnId) -> NewEntry:
-    """The entry of a turn that waits for a person from now on."""
-    return NewEntry(id=entry_id, type="turn.waiting", turn_id=turn_id)
 
 
 def webhook_record(

@@ -25,6 +25,7 @@ from turnkeep.errors import (
 )
 from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId
 from turnkeep.model.turns import Held, IfBusy, Turn, TurnError, TurnStatus
+from turnkeep.model.waits import WaitReason
 from turnkeep_client.wire.events import Failure, Reset, TurnBegan, TurnEvent
 
 
@@ -73,16 +74,25 @@ CANCELLED_EVENT = Failure(code=CANCELLED.code, message=CANCELLED.message)
 """Its terminal event."""
 
 
+STEERED = TurnError(code="steered", message="These words became part of the turn that ran.")
+"""Why a turn ended whose words reached the model in another turn."""
+STEERED_EVENT = Failure(code=STEERED.code, message=STEERED.message)
+
+
 class CurrentTurn(Struct, frozen=True, kw_only=True):
     """The turn of a conversation that runs now."""
 
     id: TurnId
     started_at: int | None
+    waiting_for: WaitReason | None = None
+    """What it waits for, if it does."""
 
 
 class WaitingTurn(Struct, frozen=True, kw_only=True):
     id: TurnId
     ordinal: int
+    steers: TurnId | None = None
+    """The turn that its words steer, if that one asks the model again."""
 
 
 class Queue(Struct, frozen=True, kw_only=True):
@@ -120,6 +130,18 @@ class Entry(Struct, frozen=True, kw_only=True):
     cancels: tuple[TurnId, ...] = ()
     stops: TurnId | None = None
     moves: tuple[Move, ...] = ()
+    steers: TurnId | None = None
+    """The running turn that the new one steers."""
+
+
+def steer_queue(queue: Queue, *, steers: TurnId, limit: int) -> Entry:
+    """How words that steer a turn enter the conversation: as a queued turn in front of the others, behind those that
+    steer the same turn. If that turn does not run any more, they are a turn like any other."""
+    if queue.running is None or queue.running.id != steers:
+        return enter_queue(queue, if_busy="enqueue", limit=limit, beside=None)
+    _check_room(len(queue.waiting), limit)
+    moves, first = _moved_back([turn for turn in queue.waiting if turn.steers != steers], queue.next_ordinal)
+    return Entry(ordinal=first, is_started=False, moves=moves, steers=steers)
 
 
 def enter_queue(queue: Queue, *, if_busy: IfBusy, limit: int, beside: TurnId | None, drop_queue: bool = False) -> Entry:
@@ -153,7 +175,8 @@ def check_idle(queue: Queue, *, if_busy: IfBusy = "reject") -> None:
     if if_busy != "reject" or not queue.is_busy:
         return
     if queue.running is not None:
-        raise ConversationBusy(queue.running.id, queue.running.started_at)
+        running = queue.running
+        raise ConversationBusy(running.id, running.started_at, waiting_for=running.waiting_for)
     raise ConversationBusy(queue.waiting[0].id, None)
 
 
@@ -208,7 +231,8 @@ def promotion(facts: PromotionFacts) -> Promotion:
 
 
 LET_GO = 0
-"""The lease of a turn whose holder gave it up on purpose (hand-over, release, promotion)."""
+"""The lease of a turn whose holder gave it up on purpose (hand-over, release, promotion). That of a turn which goes on
+after a wait is one less."""
 
 
 class ExpiredTurn(Struct, frozen=True):
@@ -223,6 +247,8 @@ class ExpiredTurn(Struct, frozen=True):
     last_seq: int
     seq_at_adoption: int
     lease_until: int
+    has_waited: bool = False
+    """Whether it goes on after a wait."""
 
 
 class Adoption(Struct, frozen=True, kw_only=True):
@@ -243,10 +269,10 @@ def adoption(turn: ExpiredTurn) -> Adoption:
     """
     attempt = turn.attempt + 1
     is_first_start = turn.attempt == 0
-    was_let_go = turn.lease_until == LET_GO
+    was_let_go = turn.lease_until <= LET_GO
     failures = turn.failures
     event: TurnEvent
-    if is_first_start:
+    if is_first_start or turn.has_waited:
         failures = 0
         event = TurnBegan(
             turn_id=turn.id,
@@ -265,10 +291,11 @@ def adoption(turn: ExpiredTurn) -> Adoption:
 
 
 def cancel_step(status: TurnStatus, cancel_requested_at: int | None) -> Literal["end", "mark", "none"]:
-    """What a request to cancel does: a waiting turn ends at once, a running one is marked for its holder."""
+    """What a request to cancel does: a queued turn ends at once, another one is marked for its holder. One that waits
+    for answers goes on with the mark, and is settled by the worker that adopts it."""
     if status == "queued":
         return "end"
-    if status == "running" and cancel_requested_at is None:
+    if status in {"running", "waiting"} and cancel_requested_at is None:
         return "mark"
     return "none"
 
@@ -288,6 +315,7 @@ class TurnState(Struct, frozen=True):
     conversation_id: ConversationId
     org_id: OrgId
     files_written: int
+    steers: int = 0
 
 
 def stand_of(state: TurnState | Turn | None, held: Held, after: int) -> Stand:

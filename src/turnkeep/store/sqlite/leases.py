@@ -10,7 +10,7 @@ import msgspec
 from turnkeep.clock import month_of
 from turnkeep.ids import ConversationId, KeyId, TurnId
 from turnkeep.model.principals import Principal
-from turnkeep.model.turns import Held, Turn
+from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.store.commands import Adopted, DueWork, Renewal
 from turnkeep.store.rows import event_values, json_text, to_turn
 from turnkeep.store.rules.claims import ClaimFacts, counted_scopes, why_over_limit
@@ -27,7 +27,7 @@ from turnkeep.store.rules.turns import (
 from turnkeep.store.sqlite.io.session import Session, owner_of
 from turnkeep.store.sqlite.outbox import write_outbox
 from turnkeep_client.wire.account import TurnSource
-from turnkeep_client.wire.events import TurnEvent
+from turnkeep_client.wire.events import Failure, TurnEvent
 
 Counts = tuple[int, int]
 """Turns and visible messages."""
@@ -121,9 +121,16 @@ def release(session: Session, workers: Sequence[str]) -> None:
 
 def due_work(session: Session) -> DueWork:
     [row] = session.rows("due_work", {"now": session.clock()})
-    waiting, expired, unwatched, unindexed, erasures, erased_at, deliveries = row
+    waiting, expired, unwatched, unindexed, erasures, erased_at, deliveries, overdue = row
     return DueWork(
-        bool(waiting), bool(expired), bool(unwatched), bool(unindexed), bool(erasures), erased_at, bool(deliveries)
+        bool(waiting),
+        bool(expired),
+        bool(unwatched),
+        bool(unindexed),
+        bool(erasures),
+        erased_at,
+        bool(deliveries),
+        bool(overdue),
     )
 
 
@@ -228,12 +235,14 @@ def cancel_all_waiting(session: Session, conversation_id: ConversationId) -> lis
     return [cancel_waiting(session, turn_id) for (turn_id,) in waiting]
 
 
-def cancel_waiting(session: Session, turn_id: TurnId) -> Turn:
+def cancel_waiting(
+    session: Session, turn_id: TurnId, *, error: TurnError = CANCELLED, event: Failure = CANCELLED_EVENT
+) -> Turn:
     """End a turn that never started, and take back the message that was counted for it."""
-    values = {"turn": turn_id, "now": session.now, "error": json_text(CANCELLED)}
+    values = {"turn": turn_id, "now": session.now, "error": json_text(error)}
     [(*columns, key_id, org_id)] = session.rows("cancel_waiting", values)
     turn = to_turn(columns)
-    insert_events(session, turn_id, org_id, turn.last_seq - 1, [CANCELLED_EVENT])
+    insert_events(session, turn_id, org_id, turn.last_seq - 1, [event])
     write_outbox(session, turn, "cancelled", org_id)
     for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, _key_and_ancestors(session, key_id)):
         session.run("refund_message", (org_id, turn.month, *one_message(turn.source), scope, scope_id))

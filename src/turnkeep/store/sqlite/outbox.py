@@ -6,7 +6,7 @@ from typing import Any
 
 from turnkeep.ids import OrgId, OutboxId, WebhookId, WorkspaceId, check_id, new_outbox_id
 from turnkeep.model.outbox import Delivery, OutboxEntry, TakenDelivery, Webhook
-from turnkeep.model.turns import FinalStatus, Turn
+from turnkeep.model.turns import Turn
 from turnkeep.store.checks import check_limit
 from turnkeep.store.commands import AttemptOutcome, Page, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
@@ -18,12 +18,13 @@ from turnkeep.store.rules.outbox import (
     GONE,
     KEPT_MS,
     NewEntry,
+    ToldStatus,
     changed_webhook,
     ended_attempt,
-    ended_turn,
     named_webhook,
     no_delivery,
     no_webhook,
+    told_turn,
     too_many_webhooks,
     webhook_record,
 )
@@ -48,9 +49,9 @@ class SqliteOutbox(StoreThreads):
         await self._write(_postpone, entry_id, int(seconds * 1000))
 
 
-def write_outbox(session: Session, turn: Turn, status: FinalStatus, org_id: str) -> None:
-    """Write the entry which says that this turn has ended."""
-    write_entry(session, turn, ended_turn(new_outbox_id(), turn.id, status), org_id)
+def write_outbox(session: Session, turn: Turn, status: ToldStatus, org_id: str) -> None:
+    """Write the entry which says that this turn has ended, or waits."""
+    write_entry(session, turn, told_turn(new_outbox_id(), turn.id, status), org_id)
 
 
 def write_entry(session: Session, turn: Turn, entry: NewEntry, org_id: str) -> None:

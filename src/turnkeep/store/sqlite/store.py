@@ -23,10 +23,12 @@ from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
 from turnkeep.store.sqlite.outbox import SqliteOutbox, SqliteWebhooks
 from turnkeep.store.sqlite.sessions import SqliteSessions
 from turnkeep.store.sqlite.turns import TurnVerbs
+from turnkeep.store.sqlite.waits import SqliteWaits
 
 
 class SqliteStore(
     TurnVerbs,
+    SqliteWaits,
     SqliteConversations,
     SqliteDirectory,
     SqliteSessions,

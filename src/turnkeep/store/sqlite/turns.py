@@ -81,6 +81,9 @@ from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 Columns = list[tuple[Any, ...]]
 
+ALL = 2**62
+"""Larger than any real count."""
+
 _attachable = msgspec.json.Decoder(Attachable).decode
 
 
@@ -106,11 +109,11 @@ class TurnVerbs(StoreThreads):
         logs: Sequence[LogLine] = (),
     ) -> Receipt:
         checks.check_record(held, rows, events, logs)
-        return await self._write(_record, held, after, _entries_of(rows, events, logs))
+        return await self._write(record_entries, held, after, entries_of(rows, events, logs))
 
     async def settle(self, held: Held, *, after: int, settlement: Settlement) -> Settled:
         checks.check_settlement(held, settlement)
-        entries = _entries_of(settlement.all_rows, settlement.all_events, settlement.logs)
+        entries = entries_of(settlement.all_rows, settlement.all_events, settlement.logs)
         return await self._write(_settle, held, after, settlement, entries)
 
     async def renew(
@@ -178,7 +181,7 @@ class TurnVerbs(StoreThreads):
         return await self._see(principal, _my_turn, turn_id)
 
     async def claimed_turn(self, turn_id: TurnId) -> Turn:
-        return await self._read(_claimed_turn, check_id(turn_id, "turn"))
+        return await self._read(claimed_turn, check_id(turn_id, "turn"))
 
     async def running_turn(self, turn_id: TurnId, attempt: int) -> Turn | None:
         return await self._read(_running_turn, check_id(turn_id, "turn"), attempt)
@@ -197,7 +200,7 @@ class TurnVerbs(StoreThreads):
         return bool(await self._read(lambda session: session.rows("has_open_calls", which)[0][0]))
 
     async def events(self, turn_id: TurnId, *, after: int = 0, limit: int = 1_000) -> list[Recorded]:
-        return await self._read(_events, check_id(turn_id, "turn"), after, limit)
+        return await self._read(events_after, check_id(turn_id, "turn"), after, limit)
 
     async def compact(self, *, settled_before: int, limit: int = 200) -> bool:
         return await self._write(_compact, settled_before, limit)
@@ -212,7 +215,7 @@ class TurnVerbs(StoreThreads):
         return await self._read(_last_seqs, turn_ids) if turn_ids else {}
 
     async def turn_rows(self, turn_id: TurnId) -> list[Message]:
-        return await self._read(_turn_rows, check_id(turn_id, "turn"))
+        return await self._read(rows_of_turn, check_id(turn_id, "turn"))
 
     async def window(
         self, conversation_id: ConversationId, *, turns: int = 20, row_limit: int = ROW_LIMIT, before: int | None = None
@@ -229,7 +232,7 @@ def _claim(session: Session, claim: Claim) -> Claimed:
     ids = NewIds(conversation_id=claim.conversation_id or new_conversation_id(), message_id=new_message_id())
     decided = decide(claim, _facts_of_claim(session, claim), ids)
     if isinstance(decided, Repeat):
-        return decided.claimed(_claimed_turn(session, decided.turn_id))
+        return decided.claimed(claimed_turn(session, decided.turn_id))
     # No other write comes between, so the limits are checked before anything is written: see `io/executors.py`.
     check_limits(decided.counters, _counted_with_this(session, claim, decided), session.now)
     _write_claim(session, claim, decided)
@@ -281,6 +284,8 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
         cancel_waiting(session, turn_id)
     if entry.stops is not None:
         session.run("request_cancel", {"turn": entry.stops, "now": session.now})
+    if entry.steers is not None:
+        session.run("count_steer", {"turn": entry.steers})
     for move in entry.moves:
         session.run("move_waiting", {"turn": move.id, "ordinal": move.ordinal})
     turns, messages = 0, 0
@@ -337,7 +342,7 @@ class Entries(Struct):
     logs: Columns
 
 
-def _entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> Entries:
+def entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequence[LogLine]) -> Entries:
     rows = settled_rows(rows)
     return Entries(
         [message_values(row) for row in rows],
@@ -346,9 +351,9 @@ def _entries_of(rows: Sequence[Message], events: Sequence[TurnEvent], logs: Sequ
     )
 
 
-def _record(session: Session, held: Held, after: int, entries: Entries) -> Receipt:
+def record_entries(session: Session, held: Held, after: int, entries: Entries) -> Receipt:
     """Commit all of it or none, as events `after + 1` …; a repeat is recognised."""
-    state = _state_of(session, held.turn_id)
+    state = state_of(session, held.turn_id)
     stand = stand_of(state, held, after)
     if state is None or stand not in {"held", "ahead"}:
         raise fence_refusal(stand, held, after, None)
@@ -361,7 +366,10 @@ def _record(session: Session, held: Held, after: int, entries: Entries) -> Recei
         if entries.events:
             session.run("advance_turn", (held.turn_id, last_seq))
     return Receipt(
-        last_seq=last_seq, cancel_requested=bool(state.is_cancel_requested), files_written=state.files_written
+        last_seq=last_seq,
+        cancel_requested=bool(state.is_cancel_requested),
+        files_written=state.files_written,
+        steers=state.steers,
     )
 
 
@@ -449,7 +457,7 @@ def _count_tokens(session: Session, org_id: str, turn: Turn, key_id: Any, cost: 
     )
 
 
-def _state_of(session: Session, turn_id: TurnId) -> TurnState | None:
+def state_of(session: Session, turn_id: TurnId) -> TurnState | None:
     row = session.row("fence", (turn_id,))
     return None if row is None else TurnState(*row)
 
@@ -457,11 +465,7 @@ def _state_of(session: Session, turn_id: TurnId) -> TurnState | None:
 def _is_known(session: Session, held: Held, after: int, entries: Entries, last_seq: int) -> bool:
     """Whether this very record is stored already, because its answer was lost."""
     if entries.events:
-        last = after + len(entries.events)
-        if last_seq < last:
-            return False
-        stored = session.rows("events_between", {"turn": held.turn_id, "after": after, "last": last})
-        return stored == entries.events
+        return has_events(session, held.turn_id, after, entries) if last_seq >= after + len(entries.events) else False
     if entries.rows:
         _, sequence, message_id, *_ = entries.rows[0]
         stored = session.rows("message_at", {"turn": held.turn_id, "sequence": sequence})
@@ -470,6 +474,12 @@ def _is_known(session: Session, held: Held, after: int, entries: Entries, last_s
         stored = session.rows("logs_from", {"turn": held.turn_id, "n": _log_count(session, held) - len(entries.logs)})
         return stored == entries.logs
     return False
+
+
+def has_events(session: Session, turn_id: TurnId, after: int, entries: Entries) -> bool:
+    """Whether the turn has these events, under the numbers after `after`."""
+    last = after + len(entries.events)
+    return session.rows("events_between", {"turn": turn_id, "after": after, "last": last}) == entries.events
 
 
 def _insert(session: Session, held: Held, after: int, entries: Entries, org_id: str) -> None:
@@ -536,17 +546,13 @@ def _append(
     return facts.next_ordinal
 
 
-ALL = 2**62
-"""Larger than any real count."""
-
-
 def _window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int, before: int) -> Window:
     found = session.rows("window", (conversation_id, turns, row_limit + 1, before))
     found.reverse()
     return to_window(conversation_id, found, turns=turns, row_limit=row_limit)
 
 
-def _events(session: Session, turn_id: TurnId, after: int, limit: int) -> list[Recorded]:
+def events_after(session: Session, turn_id: TurnId, after: int, limit: int = ALL) -> list[Recorded]:
     found = session.rows("events_after", (turn_id, after, limit))
     if found:
         return [to_recorded(seq, payload, display) for seq, payload, display in found]
@@ -556,7 +562,7 @@ def _events(session: Session, turn_id: TurnId, after: int, limit: int) -> list[R
     turn = to_turn(row)
     if turn.last_seq or not turn.is_settled:
         return []
-    told = enumerate(events_from_rows(turn, _turn_rows(session, turn_id)), start=1)
+    told = enumerate(events_from_rows(turn, rows_of_turn(session, turn_id)), start=1)
     return [Recorded(seq=seq, event=event) for seq, event in told if seq > after][:limit]
 
 
@@ -568,7 +574,7 @@ def _compact(session: Session, settled_before: int, limit: int) -> bool:
         if not turn.last_seq or turn.settled_at is None or turn.settled_at >= settled_before:
             continue
         payloads = [payload for (payload,) in session.rows("event_payloads", {"turn": turn.id})]
-        done = compacted(turn, _turn_rows(session, turn.id), payloads)
+        done = compacted(turn, rows_of_turn(session, turn.id), payloads)
         if done.drops_events:
             session.run("drop_events", {"turn": turn.id})
             session.run("mark_compacted", {"turn": turn.id})
@@ -583,7 +589,7 @@ def _last_seqs(session: Session, turn_ids: Sequence[TurnId]) -> dict[TurnId, int
     return dict(session.rows("last_seqs", (json_text(turn_ids),)))
 
 
-def _turn_rows(session: Session, turn_id: TurnId) -> list[Message]:
+def rows_of_turn(session: Session, turn_id: TurnId) -> list[Message]:
     return [to_message(row) for row in session.rows("turn_rows", (turn_id,))]
 
 
@@ -599,7 +605,7 @@ def _my_turn(session: Session, turn_id: TurnId) -> Turn:
     return to_turn(row)
 
 
-def _claimed_turn(session: Session, turn_id: TurnId) -> Turn:
+def claimed_turn(session: Session, turn_id: TurnId) -> Turn:
     row = session.row("turn_by_id", {"turn": turn_id})
     if row is None:
         raise no_turn()
@@ -607,14 +613,14 @@ def _claimed_turn(session: Session, turn_id: TurnId) -> Turn:
 
 
 def _trace(session: Session, principal: Principal, turn_id: TurnId) -> TurnTrace:
-    return trace_of(session, own_turn(session, principal, turn_id), _events(session, turn_id, 0, ALL))
+    return trace_of(session, own_turn(session, principal, turn_id), events_after(session, turn_id, 0, ALL))
 
 
 def trace_of(session: Session, turn: Turn, recorded: list[Recorded]) -> TurnTrace:
     lines = session.rows("logs_from", {"turn": turn.id, "n": 0})
     return TurnTrace(
         turn=turn,
-        rows=tuple(_turn_rows(session, turn.id)),
+        rows=tuple(rows_of_turn(session, turn.id)),
         events=tuple(recorded),
         logs=tuple(
             LogLine(after_seq=after, level=level, message=message, ts=ts) for after, level, message, ts in lines

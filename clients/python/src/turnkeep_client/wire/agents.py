@@ -20,6 +20,27 @@ Texts = dict[str, str]
 Instructions = Annotated[str, Meta(max_length=200_000)]
 
 
+ApprovalRule = Literal["never", "always"]
+"""Whether a person must allow each call of a tool before it runs."""
+Approver = Literal["author", "admin"]
+"""Who may decide about a call: the user who asked, or an admin of the workspace."""
+
+
+class NamedTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="native", omit_defaults=True):
+    """A native tool of the server by its name, where there is more to say than the name."""
+
+    name: ToolName
+    approval: ApprovalRule | None = None
+
+
+class ClientTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="client", omit_defaults=True):
+    """A tool that the caller runs: the turn waits for the result of each call."""
+
+    name: ToolName
+    description: Annotated[str, Meta(max_length=10_000)] = ""
+    input_schema: JsonObject = field(default_factory=dict)
+
+
 class HttpTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="http", omit_defaults=True):
     """An endpoint as a tool: arguments are its JSON body (its query for GET and DELETE), the response body is the
     result. `method` is POST and `idempotent` false where they are not said; what is said is shown again as it was."""
@@ -32,6 +53,7 @@ class HttpTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="ht
     headers: Secrets = field(default_factory=dict)
     timeout_seconds: Seconds | None = None
     idempotent: bool | UnsetType = UNSET
+    approval: ApprovalRule | None = None
     arguments: JsonObject = field(default_factory=dict)
     """Constant arguments, which the model neither sees nor sets. The `url`, headers and texts in here may have
     placeholders: `{{user.external_id}}`, `{{user.id}}`, `{{workspace.id}}`, `{{conversation.id}}`."""
@@ -51,6 +73,8 @@ class McpServer(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
     env: Secrets = field(default_factory=dict)
     tools: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=200)] | None = None
     timeout_seconds: Seconds | None = None
+    approval: ApprovalRule | dict[Annotated[str, Meta(max_length=200)], ApprovalRule] | None = None
+    """For all of its tools, or for those that are named here, as the server calls them."""
     arguments: JsonObject = field(default_factory=dict)
     """Constant arguments, for those of its tools that know them. Placeholders as for HTTP tools."""
 
@@ -77,7 +101,9 @@ class Limits(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
 
 Description = Annotated[str, Meta(max_length=2_000)]
 Starters = Annotated[list[Annotated[str, Meta(min_length=1, max_length=500)]], Meta(max_length=20)]
-Tools = Annotated[list[ToolName | HttpTool], Meta(max_length=100)]
+Tools = Annotated[list[ToolName | NamedTool | HttpTool | ClientTool], Meta(max_length=100)]
+ClientTools = Annotated[list[ClientTool], Meta(max_length=100)]
+Approvers = Annotated[list[Approver], Meta(min_length=1, max_length=2)]
 McpServers = Annotated[list[McpServer], Meta(max_length=20)]
 Skills = Annotated[list[Skill], Meta(max_length=50)]
 
@@ -96,6 +122,8 @@ class NewAgent(RequestBody, frozen=True, kw_only=True):
     sandbox: bool = False
     environment: Environment = Environment()
     limits: Limits = Limits()
+    approvers: Approvers = field(default_factory=lambda: ["author"])
+    """Who may decide about calls that wait for an approval."""
 
 
 class AgentPatch(RequestBody, frozen=True, kw_only=True):
@@ -112,6 +140,7 @@ class AgentPatch(RequestBody, frozen=True, kw_only=True):
     sandbox: bool | UnsetType = UNSET
     environment: Environment | UnsetType = UNSET
     limits: Limits | UnsetType = UNSET
+    approvers: Approvers | UnsetType = UNSET
 
 
 class AgentLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -143,6 +172,7 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sandbox: bool | None = None
     environment: JsonObject | None = None
     limits: AgentLimits | None = None
+    approvers: Sequence[str] = ()
     created_at: int | None = None
     updated_at: int | None = None
     tool_secret: str | None = None

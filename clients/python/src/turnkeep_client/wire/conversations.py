@@ -6,10 +6,11 @@ from typing import Annotated, Literal, TypedDict
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from turnkeep_client.wire.account import UserRef
+from turnkeep_client.wire.agents import ClientTools
 from turnkeep_client.wire.base import Id, Model, Name, RequestBody, known_words
 from turnkeep_client.wire.blocks import Block, FileRef, Finish, JsonObject, JsonValue, Part, Role, Usage
 from turnkeep_client.wire.display import words_of
-from turnkeep_client.wire.events import Source
+from turnkeep_client.wire.events import Source, ToolCall
 from turnkeep_client.wire.files import File
 
 Kind = Literal["chat", "sandbox", "run"]
@@ -17,7 +18,9 @@ Kind = Literal["chat", "sandbox", "run"]
 NewKind = Literal["chat", "sandbox"]
 """The kinds that a caller may ask for; `POST /v1/agents/{agent_id}/runs` makes the others."""
 
-TurnStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+TurnStatus = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
+WaitReason = Literal["approval", "client_tools"]
+"""What a turn waits for: the decision of a person, or results of tools that the caller runs."""
 IfBusy = Literal["reject", "enqueue", "interrupt"]
 StreamFormat = Literal["native", "openai", "anthropic"]
 """How a stream is written: our own frames, or the chunks that pages made for others already parse."""
@@ -73,6 +76,8 @@ class _TurnOptions(_ConversationOptions, frozen=True, kw_only=True):
     """With `if_busy`: `interrupt`. Turns that wait are cancelled."""
     background: bool = False
     metadata: JsonObject = field(default_factory=dict)
+    tools: ClientTools | None = None
+    """Tools that the caller runs. The turn waits for the results of their calls."""
 
 
 class NewRun(RequestBody, frozen=True, kw_only=True):
@@ -109,7 +114,63 @@ class TurnFailure(Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class WaitingFor(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a turn waits for. `calls` are those of this `type`; `client_calls` come along while both are missing."""
+
+    type: Annotated[str, known_words(WaitReason)]
+    calls: Sequence[ToolCall]
+    expires_at: int
+    client_calls: Sequence[ToolCall] = ()
+
+
+class Decision(RequestBody, frozen=True, kw_only=True):
+    """What a person decides about one call. `args` allow it with other arguments. With `remember`, later calls of the
+    same tool in this conversation need no decision."""
+
+    call_id: Annotated[str, Meta(min_length=1, max_length=200)]
+    decision: Literal["allow", "deny"]
+    args: JsonObject | None = None
+    reason: Annotated[str, Meta(max_length=2_000)] | None = None
+    remember: Literal["conversation"] | None = None
+
+
+class Decisions(RequestBody, frozen=True, kw_only=True):
+    """The body of `POST /v1/turns/{turn_id}/approvals`."""
+
+    decisions: Annotated[list[Decision], Meta(min_length=1, max_length=1_000)]
+
+
+class ClientResult(RequestBody, frozen=True, kw_only=True):
+    """What a call of a client tool gave: either a `result`, which is any JSON, or an `error`."""
+
+    call_id: Annotated[str, Meta(min_length=1, max_length=200)]
+    result: JsonValue | UnsetType = UNSET
+    error: Annotated[str, Meta(min_length=1, max_length=16_000)] | None = None
+
+
+class ClientResults(RequestBody, frozen=True, kw_only=True):
+    """The body of `POST /v1/turns/{turn_id}/results`."""
+
+    results: Annotated[list[ClientResult], Meta(min_length=1, max_length=1_000)]
+
+
+class NewSteer(RequestBody, frozen=True, kw_only=True):
+    """Words for a turn that is under way."""
+
+    message: Annotated[str, Meta(min_length=1)]
+
+
+class Steering(Struct, frozen=True, kw_only=True):
+    """The words are stored. `turn_id` is the turn that they steer. If it ends before they reach the model, they are the
+    question of `queued_turn_id`."""
+
+    conversation_id: str
+    turn_id: str
+    message_id: str
+    queued_turn_id: str
+
+
+class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A turn. `response` is the final text, `files` what the sandbox wrote back, `metadata` what the caller gave with
     it."""
 
@@ -125,11 +186,13 @@ class Turn(Struct, frozen=True, kw_only=True):
     response: str | None
     files: Sequence[File]
     metadata: JsonObject
+    waiting_for: WaitingFor | None = None
+    """Absent unless the turn waits."""
 
     @property
     def is_settled(self) -> bool:
         """Whether the turn has ended."""
-        return self.status not in {"queued", "running"}
+        return self.status not in {"queued", "running", "waiting"}
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -241,11 +304,12 @@ class ConversationPatch(RequestBody, frozen=True, kw_only=True):
     metadata: JsonObject | UnsetType = UNSET
 
 
-class RunningTurn(Struct, frozen=True, kw_only=True):
-    """The turn that runs in a conversation now."""
+class RunningTurn(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The turn that runs in a conversation now. `waiting_for` says what it waits for, if it does."""
 
     id: str
     events_url: str
+    waiting_for: Annotated[str, known_words(WaitReason)] | None = None
 
 
 class QueuedTurn(Struct, frozen=True, kw_only=True):

@@ -24,12 +24,15 @@ from turnkeep_client.wire.blocks import (
     ToolUse,
 )
 from turnkeep_client.wire.events import (
+    Approval,
+    ClientCalls,
     Failure,
     Files,
     Reset,
     Result,
     Source,
     Sources,
+    Steered,
     Step,
     ToolCalls,
     TurnBegan,
@@ -59,7 +62,7 @@ def fold(events: Iterable[TurnEvent]) -> Display:
     places: dict[str, int] = {}
     for event in events:
         match event:
-            case TurnBegan() | Reset():
+            case TurnBegan() | Reset() | Approval() | ClientCalls() | Steered():
                 pass
             case ToolCalls():
                 content.extend(_spoken(text=event.text, reasoning=event.reasoning or ""))

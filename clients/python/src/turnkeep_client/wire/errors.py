@@ -14,6 +14,7 @@
     │   │   └── OutOfScope
     │   ├── NotFound
     │   ├── Conflict
+    │   │   ├── AlreadyDecided
     │   │   ├── ConversationBusy
     │   │   └── IdempotencyConflict
     │   └── LimitReached
@@ -136,11 +137,28 @@ class ConversationBusy(Conflict):
 
     code = "conversation_busy"
 
-    def __init__(self, turn_id: str, started_at: int | None, *, advice: str = BUSY_ADVICE) -> None:
-        """`advice` says what the caller can do, if the request cannot wait in the queue."""
-        super().__init__(f"Turn {turn_id} of this conversation is running. {advice}")
+    def __init__(
+        self, turn_id: str, started_at: int | None, *, advice: str = BUSY_ADVICE, waiting_for: str | None = None
+    ) -> None:
+        """`advice` says what the caller can do, if the request cannot wait in the queue. `waiting_for` says what the
+        turn waits for, if it does."""
+        does = "is running" if waiting_for is None else f"waits for {waiting_for.replace('_', ' ')}"
+        super().__init__(f"Turn {turn_id} of this conversation {does}. {advice}")
         self.turn_id = turn_id
         self.started_at = started_at
+        self.waiting_for = waiting_for
+
+
+class AlreadyDecided(Conflict):
+    """Another decision or result for this call came first, and holds. `decision` says which: `allow` or `deny`; None
+    for the result of a client tool."""
+
+    code = "already_decided"
+
+    def __init__(self, detail: str, *, turn_id: str, decision: str | None = None) -> None:
+        super().__init__(detail)
+        self.turn_id = turn_id
+        self.decision = decision
 
 
 class IdempotencyConflict(Conflict):
@@ -240,6 +258,10 @@ class Problem(Struct, frozen=True, kw_only=True):
     """`conversation_busy`: the turn that runs; `idempotency_conflict`: the one that used the key, if it was one."""
     events_url: str | UnsetType = UNSET
     started_at: int | UnsetType | None = UNSET
+    waiting_for: str | UnsetType = UNSET
+    """`conversation_busy`: what that turn waits for, if it does: `approval` or `client_tools`."""
+    decision: str | UnsetType = UNSET
+    """`already_decided`: the decision that holds, if it is one."""
     limit: ReachedLimit | UnsetType = UNSET
     """`quota_exceeded`, `storage_full` and `rate_limited`: the limit that is reached, if it can be set."""
     request_id: str | UnsetType = UNSET

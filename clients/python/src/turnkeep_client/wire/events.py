@@ -19,7 +19,7 @@ class _Event(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class TurnBegan(_Event, frozen=True, kw_only=True, tag="turn"):
-    """Always first. A queued turn says it again when it starts to run."""
+    """Always first. A queued turn says it again when it starts to run, and a waiting one when it goes on."""
 
     turn_id: TurnId
     conversation_id: ConversationId
@@ -92,6 +92,27 @@ class Reset(_Event, frozen=True, kw_only=True, tag="reset"):
     reason: str
 
 
+class Approval(_Event, frozen=True, kw_only=True, tag="approval"):
+    """The turn waits until a person allows or denies these calls. What is not decided by then counts as denied."""
+
+    calls: tuple[ToolCall, ...]
+    expires_at: int
+
+
+class ClientCalls(_Event, frozen=True, kw_only=True, tag="client_calls"):
+    """The turn waits for the results of these calls, which the caller runs."""
+
+    calls: tuple[ToolCall, ...]
+    expires_at: int
+
+
+class Steered(_Event, frozen=True, kw_only=True, tag="steered"):
+    """Words that the user added while the turn ran. The model is sent them with its next call."""
+
+    message_id: MessageId
+    message: str
+
+
 class Result(_Event, frozen=True, kw_only=True, tag="result", omit_defaults=True):
     """Terminal: the answer. `content` is what history returns for the same message. `finish` is left out for an answer
     that is complete."""
@@ -113,7 +134,7 @@ class Failure(_Event, frozen=True, kw_only=True, tag="error", omit_defaults=True
     content: tuple[Part, ...] | None = None
 
 
-TurnEvent = TurnBegan | ToolCalls | Step | Sources | Files | Reset | Result | Failure
+TurnEvent = TurnBegan | ToolCalls | Step | Sources | Files | Reset | Approval | ClientCalls | Steered | Result | Failure
 Terminal = Result | Failure
 
 

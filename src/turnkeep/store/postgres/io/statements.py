@@ -23,7 +23,10 @@ from turnkeep.store.queries import load_queries
 _PLACE = re.compile(r"\{(?:(\(\w+\.\w+\)|\w+)\.)?(\w+)_columns\}")
 _MADE = re.compile(r"^CREATE (?:FUNCTION|TYPE) turnkeep\.(\w+)", re.MULTILINE)
 _NAMED = re.compile(r"\bturnkeep\.(\w+)")
-_RUNNING = "(SELECT r.id FROM turnkeep.turns r WHERE r.conversation_id = {0}.id AND r.status = 'running')"
+_RUNNING = (
+    "(SELECT r.id || CASE WHEN r.waiting_until > 0 THEN ' ' || (r.waiting::json ->> 'reason') ELSE '' END "
+    "FROM turnkeep.turns r WHERE r.conversation_id = {0}.id AND r.status = 'running')"
+)
 _REPORT = "(SELECT r.report FROM turnkeep.turn_reports r WHERE r.turn_id = {0}.id)"
 _BESIDE = {"running_turn_id": _RUNNING, "report": _REPORT}
 """What is no column of the table. It is looked up, or delivered beside the row (`(s.turn)`) by a function."""

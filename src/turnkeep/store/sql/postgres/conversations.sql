@@ -85,7 +85,7 @@ SELECT t.started_at, t.settled_at FROM turnkeep.turns t WHERE t.conversation_id 
 
 -- name: turn_ahead
 -- The turn that runs, or else the first that waits.
-SELECT t.id, t.started_at FROM turnkeep.turns t
+SELECT t.id, t.started_at, CASE WHEN t.waiting_until > 0 THEN t.waiting::json ->> 'reason' END FROM turnkeep.turns t
  WHERE t.conversation_id = $1 AND t.status IN ('running', 'queued')
  ORDER BY t.status DESC, t.ordinal LIMIT 1
 

@@ -18,10 +18,58 @@ SELECT turnkeep.write_claim($1, $2, $3, $4, $5, $6, $7, $8) AS is_written
 SELECT turnkeep.append($1, $2) AS ordinals
 
 -- name: record
-SELECT r.turn_id, r.outcome, r.last_seq, r.cancel_requested, r.files_written FROM turnkeep.record($1, $2, $3, $4) r
+SELECT r.turn_id, r.outcome, r.last_seq, r.cancel_requested, r.files_written, r.steers
+  FROM turnkeep.record($1, $2, $3, $4) r
 
 -- name: settle
 SELECT s.turn_id, s.outcome, s.last_seq, {(s.turn).turn_columns} FROM turnkeep.settle($1, $2, $3, $4, $5) s
+
+-- name: lock_conversation
+SELECT turnkeep.now_ms() AS now FROM turnkeep.conversations c WHERE c.id = $1 FOR UPDATE
+
+-- name: steers_of
+-- The queued turns whose words steer this turn, with their questions.
+SELECT {m.message_columns}
+  FROM turnkeep.turns q JOIN turnkeep.messages m ON m.turn_id = q.id AND m.turn_sequence = 0
+ WHERE q.conversation_id = $1 AND q.status = 'queued' AND q.steers_turn_id = $2
+ ORDER BY q.ordinal
+
+-- name: count_taken
+-- Words that steered a turn are messages of its conversation.
+UPDATE turnkeep.conversations c SET message_count = c.message_count + $2 WHERE c.id = $1
+
+-- name: wait
+-- The turn waits: no worker holds it, and nobody has to watch it. The attempt rises, so that its last holder writes no more.
+WITH waiting AS (
+    UPDATE turnkeep.turns t
+       SET attempt = t.attempt + 1, worker = NULL, lease_until = NULL, watched_until = NULL, background = true,
+           waiting = $2, waiting_until = $3
+     WHERE t.id = $1
+    RETURNING t.id, t.org_id, t.workspace_id, t.user_id, t.conversation_id
+)
+INSERT INTO turnkeep.outbox (id, org_id, workspace_id, user_id, type, conversation_id, subject_id, created_at, not_before)
+SELECT $4, w.org_id, w.workspace_id, w.user_id, $5, w.conversation_id, w.id, n.now, n.now
+  FROM waiting w, (SELECT turnkeep.now_ms() AS now) n
+
+-- name: change_wait
+-- Another answer came. Without $3 the turn goes on: any worker may adopt it.
+UPDATE turnkeep.turns t
+   SET waiting = $2, waiting_until = $3::bigint, lease_until = CASE WHEN $3::bigint IS NULL THEN -1 ELSE t.lease_until END
+ WHERE t.id = $1
+
+-- name: end_overdue_waits
+-- What was not answered in time goes on without an answer.
+UPDATE turnkeep.turns t SET waiting_until = NULL, lease_until = -1
+ WHERE t.id = ANY (ARRAY(SELECT o.id FROM turnkeep.turns o
+                          WHERE o.waiting_until IS NOT NULL AND o.waiting_until <= (SELECT turnkeep.now_ms())
+                          ORDER BY o.waiting_until LIMIT 1000 FOR UPDATE SKIP LOCKED))
+RETURNING t.id
+
+-- name: trusted_tools
+SELECT c.trusted_tools FROM turnkeep.conversations c WHERE c.id = $1
+
+-- name: trust_tools
+UPDATE turnkeep.conversations c SET trusted_tools = $2 WHERE c.id = $1
 
 -- name: has_events
 -- Whether these events of the turn, those behind $2, are stored already.
@@ -51,16 +99,17 @@ SELECT turnkeep.release($1)
 -- With $2, only those that were handed over, which have no lease.
 SELECT n.now, t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0) AS user_message_id,
-       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
-  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n JOIN turnkeep.turns t ON t.status = 'running' AND t.lease_until < n.now
- WHERE NOT $2 OR t.lease_until = 0
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.lease_until = -1
+  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n JOIN turnkeep.turns t
+    ON t.status = 'running' AND t.waiting_until IS NULL AND t.lease_until < n.now
+ WHERE NOT $2 OR t.lease_until <= 0
  ORDER BY t.lease_until, t.id LIMIT $1 FOR UPDATE OF t SKIP LOCKED
 
 -- name: expired_turn
 -- The same for one turn. This waits: its holder may be writing just now.
 SELECT n.now, t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM turnkeep.messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0) AS user_message_id,
-       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.lease_until = -1
   FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n JOIN turnkeep.turns t ON t.status = 'running' AND t.lease_until < n.now
  WHERE t.id = $1
    FOR UPDATE OF t
@@ -87,32 +136,8 @@ SELECT {t.turn_columns} FROM adopted t
 SELECT turnkeep.limits_of($1, $2, $3, $4) AS limits
 
 -- name: due_work
--- What a sweep finds to do (`DueWork`). Every part looks only at turns that wait or run, or at conversations that wait for
--- the index: the conditions are those of the statements that do the work. OFFSET 0 keeps a condition a look-up for each row
--- found; without it the planner may read every conversation there is.
-SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
-                WHERE q.status = 'queued'
-                  AND NOT EXISTS (SELECT 1 FROM turnkeep.turns r
-                                   WHERE r.conversation_id = q.conversation_id AND r.status = 'running')),
-       EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.status = 'running' AND t.lease_until < n.now),
-       EXISTS (SELECT 1 FROM turnkeep.turns t
-                WHERE t.status = 'running' AND NOT t.background AND t.watched_until < n.now
-                  AND t.cancel_requested_at IS NULL),
-       EXISTS (SELECT 1
-                 FROM turnkeep.unindexed u
-                CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
-                WHERE (c.indexed_ordinal < c.next_ordinal - 1
-                       AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t
-                                        WHERE t.conversation_id = c.id AND t.active IN (true, false)
-                                          AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NULL OFFSET 0))
-                   OR (c.title IS NOT NULL
-                       AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
-                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
-                                       OFFSET 0))),
-       EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
-       coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0),
-       coalesce((SELECT min(d.not_before) FROM turnkeep.webhook_deliveries d WHERE d.not_before IS NOT NULL) <= n.now, false)
-  FROM (SELECT turnkeep.now_ms() AS now OFFSET 0) n
+-- What a sweep finds to do (`DueWork`).
+SELECT d.* FROM turnkeep.due_work() d
 
 -- name: hold_sweep
 -- Take the sweep lease for this worker, or keep it. No row while another worker has it; nothing is written then.

@@ -76,7 +76,8 @@ SELECT {my_conversation_columns}
 -- name: transcript_forward
 -- Visible messages of the visible chain, from the oldest. The turns are walked in order and the walk ends at the limit.
 SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m.display, m.attachments, m.sources,
-       m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+       m.usage, CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at,
+       coalesce(m.provider, t.model),
        CASE WHEN coalesce(t.error, m.metadata, t.metadata, t.report) IS NOT NULL THEN
            '[' || coalesce(t.error, 'null') || ',' || coalesce(m.metadata, t.metadata, 'null') || ',' ||
            coalesce(t.report, 'null') || ']' END,
@@ -88,7 +89,8 @@ SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m
 
 -- name: transcript_backward
 SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m.display, m.attachments, m.sources,
-       m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+       m.usage, CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at,
+       coalesce(m.provider, t.model),
        CASE WHEN coalesce(t.error, m.metadata, t.metadata, t.report) IS NOT NULL THEN
            '[' || coalesce(t.error, 'null') || ',' || coalesce(m.metadata, t.metadata, 'null') || ',' ||
            coalesce(t.report, 'null') || ']' END,
@@ -126,7 +128,7 @@ SELECT started_at, settled_at FROM turns WHERE id = :turn AND conversation_id = 
 
 -- name: turn_ahead
 -- The turn that runs, or else the first that waits.
-SELECT id, started_at FROM turns
+SELECT id, started_at, CASE WHEN waiting_until > 0 THEN waiting ->> 'reason' END FROM turns
  WHERE conversation_id = :conversation AND status IN ('running', 'queued')
  ORDER BY status DESC, ordinal LIMIT 1;
 

@@ -78,7 +78,7 @@ CREATE TABLE conversations (
     created_at      integer NOT NULL,
     updated_at      integer NOT NULL,
     deleted_at      integer
-) STRICT;
+, trusted_tools text) STRICT;
 -- One index for the lists of users and of services: every turn moves its conversation to the front of each index that
 -- there is. A user's list passes over the entries of others, ten thousand in a millisecond.
 CREATE INDEX conversations_listed ON conversations (workspace_id, updated_at DESC, id DESC, user_id)
@@ -146,7 +146,7 @@ CREATE TABLE turns (
     created_at          integer NOT NULL,
     started_at          integer,
     settled_at          integer
-, files_written integer NOT NULL DEFAULT 0, watched_ms integer NOT NULL DEFAULT 30000, cost real, agent_id text, report text) STRICT;
+, files_written integer NOT NULL DEFAULT 0, watched_ms integer NOT NULL DEFAULT 30000, cost real, agent_id text, report text, waiting text, waiting_until integer, steers integer NOT NULL DEFAULT 0, steers_turn_id text) STRICT;
 -- Single flight is this index, not application code: it holds for every worker and every bug.
 CREATE UNIQUE INDEX turns_single_flight ON turns (conversation_id) WHERE status = 'running';
 CREATE INDEX turns_waiting ON turns (conversation_id, ordinal) WHERE status = 'queued';
@@ -158,6 +158,14 @@ CREATE INDEX turns_beside ON turns (conversation_id, coalesce(parent_turn_id, ''
     WHERE active = 0 AND started_at IS NOT NULL;
 CREATE UNIQUE INDEX turns_idempotency ON turns (org_id, principal_ref, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+CREATE INDEX turns_deadlines ON turns (waiting_until) WHERE waiting_until IS NOT NULL;
+-- What every sweep looks through: turns that run, without those that wait.
+CREATE INDEX turns_held ON turns (conversation_id) WHERE status = 'running' AND waiting_until IS NULL;
+-- Whoever asks for a stop ends the wait: the turn can be adopted at once, and is settled.
+CREATE TRIGGER turns_are_stopped AFTER UPDATE OF cancel_requested_at ON turns
+    WHEN new.cancel_requested_at IS NOT NULL AND new.waiting_until IS NOT NULL BEGIN
+    UPDATE turns SET waiting_until = NULL, lease_until = -1 WHERE id = new.id;
+END;
 
 CREATE TABLE messages (
     turn_id         text NOT NULL,

@@ -63,9 +63,11 @@ SELECT json_object(
             'head_turn_id', c.head_turn_id,
             'queue', json_object(
                 'next_ordinal', c.next_ordinal,
-                'running', json((SELECT json_object('id', r.id, 'started_at', r.started_at)
+                'running', json((SELECT json_object('id', r.id, 'started_at', r.started_at,
+                                                     'waiting_for', CASE WHEN r.waiting_until > 0 THEN r.waiting ->> 'reason' END)
                                    FROM turns r WHERE r.conversation_id = c.id AND r.status = 'running')),
-                'waiting', json((SELECT json_group_array(json_object('id', q.id, 'ordinal', q.ordinal) ORDER BY q.ordinal)
+                'waiting', json((SELECT json_group_array(json_object('id', q.id, 'ordinal', q.ordinal, 'steers', q.steers_turn_id)
+                                                           ORDER BY q.ordinal)
                                    FROM turns q INDEXED BY turns_waiting
                                   WHERE q.conversation_id = c.id AND q.status = 'queued'))))
           FROM conversations c
@@ -179,12 +181,14 @@ INSERT INTO turns (id, org_id, workspace_id, conversation_id, user_id, key_id, p
                    ordinal, active, status, attempt, failures, last_seq, seq_at_adoption, worker, lease_until,
                    watched_until, watched_ms, cancel_requested_at, background, principal_ref, idempotency_key,
                    request_hash, snapshot, source, model, metadata, month, input_tokens, output_tokens,
-                   cache_read_tokens, cache_write_tokens, error, created_at, started_at, settled_at, agent_id)
+                   cache_read_tokens, cache_write_tokens, error, created_at, started_at, settled_at, agent_id,
+                   steers_turn_id)
 VALUES (:id, :org_id, :workspace_id, :conversation_id, :user_id, :key_id, :parent_turn_id, :beside_turn_id,
         :ordinal, :active, :status, :attempt, :failures, :last_seq, :seq_at_adoption, :worker, :lease_until,
         :watched_until, :watched_ms, :cancel_requested_at, :background, :principal_ref, :idempotency_key,
         :request_hash, :snapshot, :source, :model, :metadata, :month, :input_tokens, :output_tokens,
-        :cache_read_tokens, :cache_write_tokens, :error, :created_at, :started_at, :settled_at, :agent_id);
+        :cache_read_tokens, :cache_write_tokens, :error, :created_at, :started_at, :settled_at, :agent_id,
+        :steers_turn_id);
 
 -- name: insert_whole_turn
 -- A turn that happened elsewhere: settled from the start.
@@ -198,7 +202,8 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, 'succeeded', 1, ?9, ?10, ?11, ?12, ?1
 -- What an append depends on, in one look (`rules.claims.AppendFacts`, in the order of its fields).
 SELECT c.head_turn_id, c.next_ordinal, r.id, r.started_at,
        (SELECT q.id FROM turns q WHERE q.conversation_id = c.id AND q.status = 'queued' ORDER BY q.ordinal LIMIT 1),
-       k.conversation_id, k.ordinal, c.title IS NULL OR c.preview IS NULL
+       k.conversation_id, k.ordinal, c.title IS NULL OR c.preview IS NULL,
+       CASE WHEN r.waiting_until > 0 THEN r.waiting ->> 'reason' END
   FROM conversations c
   LEFT JOIN turns r ON r.conversation_id = c.id AND r.status = 'running'
   LEFT JOIN turns k ON k.id = ?5
@@ -243,7 +248,8 @@ UPDATE conversations
 
 -- name: fence
 -- Who may write to this turn, and where its events stand.
-SELECT status, attempt, last_seq, cancel_requested_at IS NOT NULL, conversation_id, org_id, files_written FROM turns WHERE id = ?1;
+SELECT status, attempt, last_seq, cancel_requested_at IS NOT NULL, conversation_id, org_id, files_written, steers
+  FROM turns WHERE id = ?1;
 
 -- name: events_between
 SELECT type, payload FROM turn_events WHERE turn_id = :turn AND seq > :after AND seq <= :last ORDER BY seq;
@@ -253,6 +259,42 @@ SELECT id FROM messages WHERE turn_id = :turn AND turn_sequence = :sequence;
 
 -- name: advance_turn
 UPDATE turns SET last_seq = ?2 WHERE id = ?1;
+
+-- name: count_steer
+UPDATE turns SET steers = steers + 1 WHERE id = :turn;
+
+-- name: steers_of
+-- The queued turns whose words steer this turn, with their questions.
+SELECT {m.message_columns}
+  FROM turns q INDEXED BY turns_waiting CROSS JOIN messages m ON m.turn_id = q.id AND m.turn_sequence = 0
+ WHERE q.conversation_id = :conversation AND q.status = 'queued' AND q.steers_turn_id = :turn
+ ORDER BY q.ordinal;
+
+-- name: wait
+-- The turn waits: no worker holds it, and nobody has to watch it. The attempt rises, so that its last holder writes no more.
+UPDATE turns
+   SET attempt = attempt + 1, worker = NULL, lease_until = NULL, watched_until = NULL, background = 1,
+       waiting = :waiting, waiting_until = :until
+ WHERE id = :turn;
+
+-- name: change_wait
+-- Another answer came. Without `until` the turn goes on: any worker may adopt it.
+UPDATE turns
+   SET waiting = :waiting, waiting_until = :until, lease_until = CASE WHEN :until IS NULL THEN -1 ELSE lease_until END
+ WHERE id = :turn;
+
+-- name: end_overdue_waits
+-- What was not answered in time goes on without an answer.
+UPDATE turns INDEXED BY turns_deadlines
+   SET waiting_until = NULL, lease_until = -1
+ WHERE waiting_until IS NOT NULL AND waiting_until <= :now
+RETURNING id;
+
+-- name: trusted_tools
+SELECT trusted_tools FROM conversations WHERE id = :conversation;
+
+-- name: trust_tools
+UPDATE conversations SET trusted_tools = :tools WHERE id = :conversation;
 
 -- name: settlement_facts
 -- The turn as its settlement finds it, whether it has one-time tokens, and whether another turn waits for its end.
@@ -334,23 +376,25 @@ RETURNING cancel_requested_at IS NOT NULL, files_written;
 UPDATE turns SET lease_until = 0 WHERE id = :turn AND attempt = :attempt AND status = 'running';
 
 -- name: release_worker
-UPDATE turns INDEXED BY turns_single_flight SET lease_until = 0 WHERE status = 'running' AND worker = :worker;
+UPDATE turns INDEXED BY turns_held SET lease_until = 0
+ WHERE status = 'running' AND waiting_until IS NULL AND worker = :worker;
 
 -- name: expired_turns
 -- Turns to adopt: running, and their leases have ended. The longest abandoned come first. The columns are those of
 -- `rules.turns.ExpiredTurn`, in its order. Turns that were handed over have no lease.
 SELECT t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0),
-       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
-  FROM turns t INDEXED BY turns_single_flight
- WHERE t.status = 'running' AND t.lease_until < :now AND (NOT :only_handed_over OR t.lease_until = 0)
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.lease_until = -1
+  FROM turns t INDEXED BY turns_held
+ WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.lease_until < :now
+   AND (NOT :only_handed_over OR t.lease_until <= 0)
  ORDER BY t.lease_until, t.id
  LIMIT :limit;
 
 -- name: expired_turn
 SELECT t.id, t.conversation_id, t.org_id,
        (SELECT m.id FROM messages m WHERE m.turn_id = t.id AND m.turn_sequence = 0),
-       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until
+       t.attempt, t.failures, t.last_seq, t.seq_at_adoption, t.lease_until, t.lease_until = -1
   FROM turns t
  WHERE t.id = :turn AND t.status = 'running' AND t.lease_until < :now;
 
@@ -374,9 +418,10 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                 WHERE q.status = 'queued'
                   AND NOT EXISTS (SELECT 1 FROM turns r
                                    WHERE r.conversation_id = q.conversation_id AND r.status = 'running')),
-       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_single_flight WHERE t.status = 'running' AND t.lease_until < :now),
-       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_single_flight
-                WHERE t.status = 'running' AND t.background = 0 AND t.watched_until < :now
+       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_held
+                WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.lease_until < :now),
+       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_held
+                WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.background = 0 AND t.watched_until < :now
                   AND t.cancel_requested_at IS NULL),
        EXISTS (SELECT 1 FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
                 WHERE (c.indexed_ordinal < c.next_ordinal - 1
@@ -388,7 +433,9 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                                         WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1))),
        EXISTS (SELECT 1 FROM erasures e WHERE e.done_at IS NULL AND e.not_before <= :now),
        coalesce((SELECT max(e.erased_at) FROM erasures e WHERE e.erased_at IS NOT NULL), 0),
-       EXISTS (SELECT 1 FROM webhook_deliveries d INDEXED BY webhook_deliveries_due WHERE d.not_before <= :now);
+       EXISTS (SELECT 1 FROM webhook_deliveries d INDEXED BY webhook_deliveries_due WHERE d.not_before <= :now),
+       EXISTS (SELECT 1 FROM turns t INDEXED BY turns_deadlines
+                WHERE t.waiting_until IS NOT NULL AND t.waiting_until <= :now);
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.
@@ -408,9 +455,9 @@ UPDATE turns
  WHERE id = :turn AND status IN ('running', 'queued') AND background = 0 AND watched_until > :until;
 
 -- name: cancel_unwatched
-UPDATE turns INDEXED BY turns_single_flight
+UPDATE turns INDEXED BY turns_held
    SET cancel_requested_at = :now
- WHERE status = 'running' AND background = 0 AND watched_until < :now AND cancel_requested_at IS NULL
+ WHERE status = 'running' AND waiting_until IS NULL AND background = 0 AND watched_until < :now AND cancel_requested_at IS NULL
 RETURNING id;
 
 -- name: own_turn

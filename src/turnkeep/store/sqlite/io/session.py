@@ -26,7 +26,10 @@ Row = tuple[Any, ...]
 BUSY_SECONDS = 5
 CACHE_KIB = 16 * 1024
 
-_RUNNING = "(SELECT r.id FROM turns r WHERE r.conversation_id = {0}.id AND r.status = 'running') AS running_turn_id"
+_RUNNING = (
+    "(SELECT r.id || CASE WHEN r.waiting_until > 0 THEN ' ' || (r.waiting ->> 'reason') ELSE '' END FROM turns r "
+    "WHERE r.conversation_id = {0}.id AND r.status = 'running') AS running_turn_id"
+)
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _PLACE = re.compile(r"\{(?:(\w+)\.)?(\w+)_(columns|values|changes)\}")
 

@@ -119,5 +119,6 @@ GRANT SELECT (table_id, number, org_id, cells, created_at, updated_at) ON turnke
 -- Not the idempotency keys, nor who holds the lease: only what a turn shows.
 GRANT SELECT (id, org_id, workspace_id, conversation_id, user_id, parent_turn_id, ordinal, active, status, attempt,
               failures, last_seq, cancel_requested_at, background, source, model, snapshot, input_tokens, output_tokens,
-              cache_read_tokens, cache_write_tokens, month, error, metadata, created_at, started_at, settled_at)
+              cache_read_tokens, cache_write_tokens, month, error, metadata, created_at, started_at, settled_at,
+              waiting, waiting_until)
       ON turnkeep.turns TO turnkeep_client;

@@ -42,7 +42,8 @@ CREATE TYPE turnkeep.turn_row AS (
     files_written       integer,
     watched_ms          bigint,
     cost                double precision,
-    agent_id            text
+    agent_id            text,
+    steers_turn_id      text
 );
 
 CREATE TYPE turnkeep.message_row AS (

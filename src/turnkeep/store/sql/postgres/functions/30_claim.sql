@@ -146,9 +146,11 @@ DECLARE
     v_running json;
     v_waiting json;
 BEGIN
-    SELECT json_build_object('id', r.id, 'started_at', r.started_at) INTO v_running
+    SELECT json_build_object('id', r.id, 'started_at', r.started_at,
+                             'waiting_for', CASE WHEN r.waiting_until > 0 THEN r.waiting::json ->> 'reason' END)
+      INTO v_running
       FROM turnkeep.turns r WHERE r.conversation_id = p_conversation.id AND r.status = 'running';
-    SELECT json_agg(json_build_object('id', q.id, 'ordinal', q.ordinal) ORDER BY q.ordinal) INTO v_waiting
+    SELECT json_agg(json_build_object('id', q.id, 'ordinal', q.ordinal, 'steers', q.steers_turn_id) ORDER BY q.ordinal) INTO v_waiting
       FROM turnkeep.turns q WHERE q.conversation_id = p_conversation.id AND q.status = 'queued';
     RETURN json_build_object(
         'head_turn_id', p_conversation.head_turn_id,
@@ -298,7 +300,7 @@ DECLARE
 BEGIN
     SELECT * INTO v_more FROM json_to_record(p_more) AS m (
         attachments json, owner text, cancels text[], cancel_error text, cancel_event text, cancel_outbox json, stops text,
-        moves json, is_branch boolean);
+        moves json, is_branch boolean, steers text);
     IF p_new IS NULL THEN
         SELECT * INTO v_conversation FROM turnkeep.conversations c WHERE c.id = p_turn.conversation_id FOR UPDATE;
         IF v_conversation.deleted_at IS NOT NULL
@@ -313,6 +315,9 @@ BEGIN
     IF v_more.stops IS NOT NULL THEN
         UPDATE turnkeep.turns t SET cancel_requested_at = p_turn.created_at
          WHERE t.id = v_more.stops AND t.cancel_requested_at IS NULL;
+    END IF;
+    IF v_more.steers IS NOT NULL THEN
+        UPDATE turnkeep.turns t SET steers = t.steers + 1 WHERE t.id = v_more.steers;
     END IF;
     IF v_more.moves IS NOT NULL THEN
         UPDATE turnkeep.turns t SET ordinal = m.ordinal

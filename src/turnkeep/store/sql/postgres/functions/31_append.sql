@@ -62,7 +62,8 @@ DECLARE
     v_running record;
     v_known   record;
 BEGIN
-    SELECT t.id, t.started_at INTO v_running FROM turnkeep.turns t
+    SELECT t.id, t.started_at, CASE WHEN t.waiting_until > 0 THEN t.waiting::json ->> 'reason' END AS waiting_for
+      INTO v_running FROM turnkeep.turns t
      WHERE t.conversation_id = p_conversation AND t.status = 'running';
     SELECT t.conversation_id, t.ordinal INTO v_known FROM turnkeep.turns t WHERE t.id = p_turn;
     RETURN json_build_object(
@@ -71,5 +72,6 @@ BEGIN
         'first_waiting', (SELECT t.id FROM turnkeep.turns t
                            WHERE t.conversation_id = p_conversation AND t.status = 'queued'
                            ORDER BY t.ordinal LIMIT 1),
-        'known_conversation_id', v_known.conversation_id, 'known_ordinal', v_known.ordinal, 'is_nameless', false);
+        'known_conversation_id', v_known.conversation_id, 'known_ordinal', v_known.ordinal, 'is_nameless', false,
+        'waiting_for', v_running.waiting_for);
 END $$;

@@ -33,7 +33,7 @@ END $$;
 -- One row for each turn that exists. The plans are fixed: loops that look up each turn by its index.
 CREATE FUNCTION turnkeep.record(
     p_jobs turnkeep.record_job[], p_rows turnkeep.message_row[], p_events turnkeep.event_row[], p_logs turnkeep.log_row[]
-) RETURNS TABLE (turn_id text, outcome text, last_seq integer, cancel_requested boolean, files_written integer)
+) RETURNS TABLE (turn_id text, outcome text, last_seq integer, cancel_requested boolean, files_written integer, steers integer)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off
 AS $$
@@ -51,7 +51,7 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH fence AS MATERIALIZED (
-        SELECT j.*, t.org_id, t.conversation_id, t.last_seq, t.files_written,
+        SELECT j.*, t.org_id, t.conversation_id, t.last_seq, t.files_written, t.steers,
                t.cancel_requested_at IS NOT NULL AS cancel_requested,
                CASE WHEN t.id = ANY (v_known) THEN 'known'
                     ELSE turnkeep.stand_of(t.status, t.settled_at, t.attempt, t.last_seq, j.attempt, j.after) END AS stand
@@ -78,7 +78,7 @@ BEGIN
           FROM unnest(p_logs) l JOIN fence f ON f.turn_id = l.turn_id AND f.stand = 'held'
     )
     SELECT f.turn_id, f.stand, CASE WHEN f.stand = 'held' THEN f.last ELSE f.last_seq END, f.cancel_requested,
-           f.files_written
+           f.files_written, f.steers
       FROM fence f;
 END $$;
 

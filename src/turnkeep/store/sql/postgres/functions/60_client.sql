@@ -21,7 +21,8 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
+    SELECT c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
       FROM turnkeep.conversations c WHERE c.id = p_conversation;
     v_user := turnkeep.become('', '', '');
 END $$;
@@ -38,7 +39,8 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
+    SELECT c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
            q.id, q.turn_id, q.role, q.blocks, q.display, q.attachments, q.sources, q.usage, q.status, q.created_at,
            q.model, q.facts
       FROM turnkeep.conversations c
@@ -66,7 +68,8 @@ BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     IF p_user = '*' THEN
         RETURN QUERY
-        SELECT l.c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
+        SELECT l.c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
           FROM (SELECT x.c, row_number() OVER () AS n, sum(x.size) OVER (ROWS UNBOUNDED PRECEDING) - x.size AS before
                   FROM (SELECT c, octet_length(concat(c.title, c.preview)) + coalesce(octet_length(c.metadata), 0) AS size
                           FROM turnkeep.conversations c
@@ -77,7 +80,8 @@ BEGIN
          WHERE l.n <= 2 OR l.before <= 4194304;
     ELSE
         RETURN QUERY
-        SELECT l.c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
+        SELECT l.c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
           FROM (SELECT x.c, row_number() OVER () AS n, sum(x.size) OVER (ROWS UNBOUNDED PRECEDING) - x.size AS before
                   FROM (SELECT c, octet_length(concat(c.title, c.preview)) + coalesce(octet_length(c.metadata), 0) AS size
                           FROM turnkeep.conversations c
@@ -98,7 +102,8 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT l.c, (SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
+    SELECT l.c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+                 FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
       FROM (SELECT x.c, row_number() OVER () AS n, sum(x.size) OVER (ROWS UNBOUNDED PRECEDING) - x.size AS before
               FROM (SELECT c, octet_length(concat(c.title, c.preview)) + coalesce(octet_length(c.metadata), 0) AS size
                       FROM turnkeep.conversations c WHERE c.id = ANY (p_conversations)
@@ -150,7 +155,8 @@ BEGIN
     IF p_is_ascending THEN
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
-               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+               m.display, m.attachments, m.sources, m.usage,
+               CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at, coalesce(m.provider, t.model),
                CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, r.report) > 0 THEN
                    concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
                           coalesce(r.report, 'null'), ']') END,
@@ -163,7 +169,8 @@ BEGIN
     ELSE
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
-               m.display, m.attachments, m.sources, m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+               m.display, m.attachments, m.sources, m.usage,
+               CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at, coalesce(m.provider, t.model),
                CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, r.report) > 0 THEN
                    concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
                           coalesce(r.report, 'null'), ']') END,
@@ -195,7 +202,7 @@ RETURNS TABLE (id text, conversation_id text, workspace_id text, user_id text, p
                cancel_requested_at bigint, background boolean, source text, model text, snapshot text,
                input_tokens bigint, output_tokens bigint, cache_read_tokens bigint, cache_write_tokens bigint,
                month text, error text, metadata text, created_at bigint, started_at bigint, settled_at bigint,
-               report text)
+               report text, waiting text, waiting_until bigint)
 LANGUAGE plpgsql AS $$
 DECLARE
     v_user text;

@@ -1,0 +1,235 @@
+"""Waits in the store: who may write, what an answer does, and what many waits cost."""
+
+from collections.abc import Mapping
+
+import pytest
+from msgspec import structs
+
+from tests.store.databases import Database
+from tests.store.factories import LEASE_SECONDS, Tenant, answered, begin, claim, wait_in_queue
+from turnkeep.errors import AlreadyDecided, ConversationBusy, InvalidRequest, LeaseLost, NotFound
+from turnkeep.ids import CallId
+from turnkeep.model.turns import Held
+from turnkeep.model.waits import CallAnswer, Wait, WaitingCall, digest_of
+from turnkeep.store.ports import Store
+from turnkeep_client.wire.events import Approval, Reset, Steered, ToolCall, TurnBegan
+
+ALLOW = CallAnswer(verdict="allow", by="ann")
+DENY = CallAnswer(verdict="deny", by="ann")
+WAIT_SECONDS = 3_600
+
+
+def a_call(name: str = "call_1", **fields: object) -> WaitingCall:
+    call = WaitingCall(
+        id=CallId(name), name="pay", args={"amount": 5}, reason="approval", digest=digest_of("pay", {"amount": 5})
+    )
+    return structs.replace(call, **fields)
+
+
+def asked(*calls: WaitingCall) -> Approval:
+    shown = tuple(ToolCall(id=call.id, name=call.name, args=call.args) for call in calls)
+    return Approval(calls=shown, expires_at=WAIT_SECONDS)
+
+
+async def wait(store: Store, held: Held, now: int, *calls: WaitingCall, after: int = 1) -> bool:
+    calls = calls or (a_call(),)
+    given = Wait(calls=calls, since=now, expires_at=now + WAIT_SECONDS * 1000, reason="approval")
+    return await store.wait(held, after=after, events=[asked(*calls)], wait=given)
+
+
+async def decided(store: Store, tenant: Tenant, held: Held, answers: Mapping[str, CallAnswer]) -> str:
+    given = {CallId(name): each for name, each in answers.items()}
+    return (await store.answer_calls(tenant.ann, held.turn_id, given, reason="approval")).status
+
+
+class TestAWait:
+    async def test_takes_the_turn_from_its_holder(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        assert await wait(store, held, database.now)
+        turn = await store.turn(tenant.ann, held.turn_id)
+        assert (turn.status, turn.last_seq) == ("waiting", 2)
+        with pytest.raises(LeaseLost):
+            await store.record(held, after=2, events=[asked(a_call())])
+        with pytest.raises(LeaseLost):
+            await store.settle(held, after=2, settlement=answered(held))
+        [renewal] = await store.renew([held], lease_seconds=LEASE_SECONDS)
+        assert not renewal.is_held
+        await store.hand_over([held])
+        await store.release(["worker-1"])
+        await database.advance(seconds=LEASE_SECONDS * 3)
+        assert await store.adopt("worker-2", lease_seconds=LEASE_SECONDS) == []
+        assert await store.cancel_unwatched() == []
+
+    async def test_a_repeat_whose_answer_was_lost_changes_nothing(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        assert await wait(store, held, database.now)
+        await decided(store, tenant, held, {"call_1": ALLOW})
+        assert await wait(store, held, database.now)
+        turn = await store.turn(tenant.ann, held.turn_id)
+        assert (turn.status, turn.last_seq) == ("running", 2)
+
+    async def test_does_not_begin_after_a_request_to_stop(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        await store.request_cancel(tenant.ann, held.turn_id)
+        assert not await wait(store, held, database.now)
+        assert (await store.turn(tenant.ann, held.turn_id)).last_seq == 1
+
+    async def test_keeps_the_conversation_busy_and_its_queue_waiting(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now)
+        with pytest.raises(ConversationBusy) as busy:
+            await claim(store, tenant.ann, conversation_id=held.conversation_id)
+        assert busy.value.waiting_for == "approval"
+        await wait_in_queue(store, tenant.ann, held.conversation_id)
+        assert await store.promote_waiting() == []
+        conversation = await store.conversation(tenant.ann, held.conversation_id)
+        assert (conversation.running_turn_id, conversation.waiting_for) == (held.turn_id, "approval")
+
+    async def test_is_told_to_the_outside(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now)
+        entries = await store.take_entries(lease_seconds=60)
+        assert [(entry.type, entry.subject_id) for entry in entries] == [("turn.waiting", held.turn_id)]
+
+    async def test_a_webhook_hears_of_it(self, store: Store, tenant: Tenant, database: Database) -> None:
+        hook = await store.create_webhook(
+            tenant.org.id, tenant.workspace.id, url="https://e.com", events=("turn.waiting",), secret="tks1.sealed"
+        )
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now)
+        [delivery] = (await store.deliveries(tenant.org.id, tenant.workspace.id, hook.id, limit=10)).data
+        assert delivery.type == "turn.waiting"
+        assert (delivery.data["turn_id"], delivery.data["status"]) == (held.turn_id, "waiting")
+
+
+class TestAnAnswer:
+    async def test_the_last_one_lets_the_turn_go_on(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now, a_call("one"), a_call("two"))
+        assert await decided(store, tenant, held, {"one": ALLOW}) == "waiting"
+        assert await store.adopt("worker-2", lease_seconds=LEASE_SECONDS) == []
+        assert await decided(store, tenant, held, {"two": DENY}) == "running"
+        [adopted] = await store.adopt("worker-2", lease_seconds=LEASE_SECONDS, only_handed_over=True)
+        assert (adopted.turn.status, adopted.is_first_start, adopted.turn.failures) == ("running", False, 0)
+        assert adopted.turn.wait is not None
+        one, two = adopted.turn.wait.calls
+        assert one.allowed_args == {"amount": 5}
+        assert two.allowed_args is None
+        began = (await store.events(held.turn_id))[-1].event
+        assert isinstance(began, TurnBegan)
+        assert (began.status, began.attempt) == ("running", adopted.held.attempt)
+
+    async def test_all_of_a_request_or_none(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now, a_call("one"), a_call("two"))
+        await decided(store, tenant, held, {"one": DENY})
+        with pytest.raises(AlreadyDecided):
+            await decided(store, tenant, held, {"two": ALLOW, "one": ALLOW})
+        turn = await store.turn(tenant.ann, held.turn_id)
+        assert turn.wait is not None
+        assert [call.id for call in turn.wait.open_calls] == ["two"]
+
+    async def test_of_another_kind_or_user_is_refused(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        with pytest.raises(NotFound):
+            await decided(store, tenant, held, {"call_1": ALLOW})
+        await wait(store, held, database.now)
+        given = {CallId("call_1"): ALLOW}
+        with pytest.raises(NotFound):
+            await store.answer_calls(tenant.bob, held.turn_id, given, reason="approval")
+        with pytest.raises(InvalidRequest):
+            await store.answer_calls(tenant.ann, held.turn_id, given, reason="client_tools")
+        with pytest.raises(InvalidRequest):
+            await store.answer_calls(tenant.ann, held.turn_id, {}, reason="approval")
+
+    async def test_comes_too_late_after_the_deadline(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now)
+        assert not (await store.due_work()).has_overdue
+        await database.advance(seconds=WAIT_SECONDS + 1)
+        assert (await store.due_work()).has_overdue
+        with pytest.raises(AlreadyDecided):
+            await decided(store, tenant, held, {"call_1": ALLOW})
+        assert await store.end_overdue_waits() == [held.turn_id]
+        assert not (await store.due_work()).has_overdue
+        [adopted] = await store.adopt("worker-2", lease_seconds=LEASE_SECONDS)
+        assert adopted.turn.id == held.turn_id
+
+    async def test_a_crash_after_it_keeps_it(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now)
+        await decided(store, tenant, held, {"call_1": ALLOW})
+        await store.adopt("worker-2", lease_seconds=LEASE_SECONDS)
+        await database.advance(seconds=LEASE_SECONDS + 1)
+        [again] = await store.adopt("worker-3", lease_seconds=LEASE_SECONDS)
+        assert again.turn.wait is not None
+        assert again.turn.wait.calls[0].allowed_args == {"amount": 5}
+        assert isinstance((await store.events(held.turn_id))[-1].event, Reset)
+
+    async def test_may_trust_the_tool(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now)
+        await decided(store, tenant, held, {"call_1": structs.replace(ALLOW, is_remembered=True)})
+        assert await store.trusted_tools(held.conversation_id) == {":pay"}
+        other = await begin(store, tenant.ann)
+        assert await store.trusted_tools(other.conversation_id) == frozenset()
+
+
+class TestAStop:
+    @pytest.mark.parametrize("how", ["cancel", "interrupt", "delete"])
+    async def test_ends_the_wait(self, store: Store, tenant: Tenant, database: Database, how: str) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now)
+        if how == "cancel":
+            assert (await store.request_cancel(tenant.ann, held.turn_id)).status == "running"
+        elif how == "interrupt":
+            await claim(store, tenant.ann, conversation_id=held.conversation_id, if_busy="interrupt")
+        else:
+            await store.delete_conversation(tenant.ann, held.conversation_id)
+        [adopted] = await store.adopt("worker-2", lease_seconds=LEASE_SECONDS)
+        assert (adopted.turn.id, adopted.turn.cancel_requested_at is not None) == (held.turn_id, True)
+
+
+class TestSteering:
+    async def test_words_wait_in_front_and_are_taken_once(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        later = await wait_in_queue(store, tenant.ann, held.conversation_id)
+        ids = {"conversation_id": held.conversation_id, "if_busy": "enqueue", "steers": held.turn_id}
+        one = await claim(store, tenant.ann, "Be short.", **ids)
+        two = await claim(store, tenant.ann, "In French.", **ids)
+        later = await store.turn(tenant.ann, later.id)
+        assert one.turn.ordinal < two.turn.ordinal < later.ordinal
+        receipt = await store.record(held, after=1, events=[asked(a_call())])
+        assert receipt.steers == 2
+        taken = await store.take_steers(held, after=2, sequence=1)
+        assert [event.message for event in taken.events if isinstance(event, Steered)] == ["Be short.", "In French."]
+        assert [(row.id, row.turn_sequence) for row in taken.rows] == [
+            (one.user_message_id, 1),
+            (two.user_message_id, 2),
+        ]
+        again = await store.take_steers(held, after=2, sequence=1)
+        assert (again.rows, again.events) == (taken.rows, taken.events)
+        assert await store.take_steers(held, after=4, sequence=3) == type(taken)()
+        ended = await store.turn(tenant.ann, one.turn.id)
+        assert ended.error is not None
+        assert (ended.status, ended.error.code) == ("cancelled", "steered")
+        settled = await store.settle(held, after=4, settlement=answered(held, sequence=3))
+        assert settled.promoted == later.id
+        conversation = await store.conversation(tenant.ann, held.conversation_id)
+        assert conversation.message_count == 5
+
+    async def test_what_is_not_taken_is_the_next_turn(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await wait_in_queue(store, tenant.ann, held.conversation_id)
+        ids = {"conversation_id": held.conversation_id, "if_busy": "enqueue", "steers": held.turn_id}
+        steered = await claim(store, tenant.ann, "Be short.", **ids)
+        settled = await store.settle(held, after=1, settlement=answered(held))
+        assert settled.promoted == steered.turn.id
