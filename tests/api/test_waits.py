@@ -9,7 +9,9 @@ import pytest
 
 from tests.api.conftest import both
 from tests.api.harness import STREAM, ApiServer, Client, Json, code_of, data_of, fake_id, names, read_events
+from turnkeep.api.native.schemas import check_args
 from turnkeep.config import Settings
+from turnkeep.errors import InvalidRequest
 from turnkeep.providers.scripted import Call
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
@@ -146,6 +148,23 @@ class TestDecisions:
         await ended(user, turn["id"])
         assert paid == [3]
 
+    async def test_an_expression_in_a_schema_stops_nothing(self) -> None:
+        """Python's `re` needs hours for it, and no other thread runs meanwhile."""
+        schema = {
+            "type": "object",
+            "properties": {"amount": {"type": "integer"}, "note": {"pattern": "^(a+)+$"}},
+            "patternProperties": {"^(a+)+$": {}},
+            "additionalProperties": False,
+        }
+        check_args("pay", schema, {"amount": 5, "note": "a" * 60 + "!", "a" * 60 + "!": 1})
+        with pytest.raises(InvalidRequest, match="do not fit"):
+            check_args("pay", schema, {"amount": "five"})
+
+    async def test_schemas_that_refer_to_each_other_end(self) -> None:
+        steps = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(60)}
+        with pytest.raises(InvalidRequest, match="cannot be followed"):
+            check_args("pay", {"$ref": "#/$defs/s0", "$defs": {**steps, "s60": {}}}, {"amount": 5})
+
     async def test_remember_holds_for_the_conversation(self, server: ApiServer, service: Client, user: Client) -> None:
         agent = await payer(service)
         turn = await waiting(server, user, agent)
@@ -252,6 +271,13 @@ class TestClientToolsThatCannotBe:
         ):
             refused = await user.post("/v1/turns", json={"message": "Hi", "tools": tools})
             assert code_of(refused) == (422, "invalid_request"), tools
+
+    async def test_schemas_are_limited_together(self, user: Client) -> None:
+        schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(2_000)}}
+        tools = [{**LOOKUP, "name": f"lookup{n}", "input_schema": schema} for n in range(10)]
+        response = await user.post("/v1/turns", json={"message": "Hi", "tools": tools})
+        assert code_of(response) == (422, "invalid_request")
+        assert "262,144 bytes together" in response.json()["detail"]
 
     async def test_results_are_one_of_two(self, server: ApiServer, user: Client) -> None:
         server.scripts.say(Call("lookup", {"key": "a"}))

@@ -134,6 +134,10 @@ def a_file(name: str) -> wire.File:
     )
 
 
+EVIL_ADDRESS = "https://shop.example.com/hook?a=\u202e\u2066"
+"""As evil as an address may be."""
+
+
 class House:
     """A server on which everything has an evil name."""
 
@@ -205,6 +209,9 @@ class House:
     def workspace(self) -> str:
         return str(self._shell.json("workspaces", "create", self.name())["id"])
 
+    def webhook(self) -> str:
+        return str(self._shell.json("webhooks", "create", EVIL_ADDRESS, "--event", "turn.failed")["id"])
+
     def transcript(self) -> Path:
         audio = {"role": "user", "content": [{"type": f"audio{EVIL}"}]}
         return self.file([{"role": "user", "content": f"Hi{EVIL}"}, audio], "json")
@@ -260,6 +267,12 @@ WORKING: dict[str, Use] = {
     "workspaces create": lambda house: ("workspaces", "create", house.name()),
     "workspaces update": lambda house: ("workspaces", "update", house.workspace(), "--name", house.name()),
     "tokens create": lambda house: ("tokens", "create", f"user{HARMLESS}"),
+    "webhooks list": lambda house: ("webhooks", "list"),
+    "webhooks show": lambda house: ("webhooks", "show", house.webhook()),
+    "webhooks create": lambda house: ("webhooks", "create", EVIL_ADDRESS, "--event", "turn.failed"),
+    "webhooks update": lambda house: ("webhooks", "update", house.webhook(), "--disable"),
+    "webhooks delete": lambda house: ("webhooks", "delete", house.webhook()),
+    "webhooks deliveries": lambda house: ("webhooks", "deliveries", house.webhook()),
     "doctor": lambda house: ("doctor", house.transcript()),
     "orgs create": lambda house: ("orgs", "create", house.name()),
     "orgs list": lambda house: ("orgs", "list"),
@@ -285,6 +298,8 @@ REFUSED: dict[str, Use] = {
     "files delete": lambda house: ("files", "delete", f"file_{EVIL}"),
     "workspaces update": lambda house: ("workspaces", "update", "ws_1", "--monthly-message-limit", EVIL),
     "workspaces delete": lambda house: ("workspaces", "delete", f"ws_{EVIL}"),
+    "webhooks create": lambda house: ("webhooks", "create", EVIL_ADDRESS, "--event", EVIL),
+    "webhooks redeliver": lambda house: ("webhooks", "redeliver", house.webhook(), f"evt_{EVIL}"),
     "pages show": lambda house: ("pages", "show", EVIL),
     "tables export": lambda house: ("tables", "export", house.table(), house.folder / EVIL / "out.csv"),
     "import": lambda house: ("import", house.folder / f"missing{EVIL}"),

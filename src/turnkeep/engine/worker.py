@@ -643,7 +643,6 @@ class Sweeper:
         while await self._store.purge_deliveries():
             pass
         await self._purge_knowledge()
-        await self._store.make_partitions(now=self._clock(), months=self._settings.months_of_messages)
         await self._delete_idle()
         deleted_before = int(self._clock() - self._settings.retention_days * DAY_MS)
         while True:
@@ -656,6 +655,7 @@ class Sweeper:
         if self._file_cleanup is not None:
             await self._file_cleanup.tidy()
         await self._compact()
+        await self._store.make_partitions(now=self._clock(), months=self._settings.months_of_messages)
         await self._drop_old()
 
     async def _delete_idle(self) -> None:

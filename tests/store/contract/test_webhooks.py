@@ -478,6 +478,30 @@ class TestTheList:
             await store.deliveries(*which, cursor="nonsense")
 
 
+class TestADeletedWebhook:
+    async def test_is_sent_nothing_more_and_leaves_nothing(self, store: Store, tenant: Tenant) -> None:
+        gone, other = await a_webhook(store, tenant), await a_webhook(store, tenant)
+        for _ in range(3):
+            await finish(store, tenant.ann)
+        await store.delete_webhook(tenant.org.id, tenant.workspace.id, gone.id)
+        assert {each.webhook.id for each in await take(store, each=10, trusted=[other.id])} == {other.id}
+        assert await store.purge_deliveries() == 0
+        assert len(await deliveries(store, tenant, other)) == 3
+
+    async def test_with_very_many_deliveries_leaves_the_rest_to_the_purge(
+        self, store: Store, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for module in ("postgres", "sqlite"):
+            monkeypatch.setattr(f"turnkeep.store.{module}.outbox.PURGED_AT_ONCE", 1)
+        gone, other = await a_webhook(store, tenant), await a_webhook(store, tenant)
+        for _ in range(3):
+            await finish(store, tenant.ann)
+        await store.delete_webhook(tenant.org.id, tenant.workspace.id, gone.id)
+        assert {each.webhook.id for each in await take(store, each=10, trusted=[gone.id])} == {other.id}
+        assert [await store.purge_deliveries(limit=1) for _ in range(3)] == [1, 1, 0]
+        assert len(await deliveries(store, tenant, other)) == 3
+
+
 class TestErasing:
     async def test_takes_old_deliveries(self, store: Store, tenant: Tenant, database: Database) -> None:
         webhook = await a_webhook(store, tenant)
@@ -488,6 +512,17 @@ class TestErasing:
         await database.advance(seconds=61)
         assert await store.purge_deliveries() == 1
         assert len(await deliveries(store, tenant, webhook)) == 1
+
+    async def test_leaves_what_is_sent_again(self, store: Store, tenant: Tenant, database: Database) -> None:
+        webhook = await a_webhook(store, tenant)
+        await finish(store, tenant.ann)
+        [delivery] = await deliveries(store, tenant, webhook)
+        await database.advance(seconds=KEPT_MS / 1000 - 60)
+        await store.redeliver(tenant.org.id, tenant.workspace.id, webhook.id, delivery.id)
+        await database.advance(seconds=DAY)
+        assert await store.purge_deliveries() == 0
+        await database.advance(seconds=2 * DAY + 1)
+        assert await store.purge_deliveries() == 1
 
     async def test_a_user_takes_their_deliveries(self, store: Store, tenant: Tenant, database: Database) -> None:
         webhook = await a_webhook(store, tenant, ALL)

@@ -25,7 +25,7 @@ from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.query_parameters import ListQuery, PageQuery, page_of
-from turnkeep.api.native.schemas import check_declared
+from turnkeep.api.native.schemas import check_all_declared
 from turnkeep.api.native.skills import check_skill, check_skill_names
 from turnkeep.api.native.turns import TURN_HEADER, check_attachments
 from turnkeep.api.views import agent_for, agent_of
@@ -65,7 +65,6 @@ ONE = "/v1/agents/{agent_id}"
 UNSENT_BYTES = 16 * 1024 * 1024
 """A client that has this much unread data is disconnected."""
 MODEL_SECONDS = 5.0
-MAX_SCHEMAS_BYTES = 262_144
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
@@ -398,9 +397,7 @@ async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime
 
 
 def _check_tools(tools: Sequence[str | NamedTool | HttpTool | ClientTool], known: Sequence[str]) -> None:
-    schemas = [msgspec.json.encode(tool.input_schema) for tool in tools if isinstance(tool, HttpTool | ClientTool)]
-    if sum(map(len, schemas)) > MAX_SCHEMAS_BYTES:
-        raise InvalidRequest(f"The `input_schema` of all tools may have {MAX_SCHEMAS_BYTES:,} bytes together.")
+    check_all_declared([tool for tool in tools if isinstance(tool, HttpTool | ClientTool)])
     for tool in tools:
         if isinstance(tool, str | NamedTool):
             name = tool if isinstance(tool, str) else tool.name
@@ -411,7 +408,6 @@ def _check_tools(tools: Sequence[str | NamedTool | HttpTool | ClientTool], known
         if isinstance(tool, HttpTool):
             _check_headers(f"tools.{tool.name}", tool.headers)
             _check_placeholders(f"tools.{tool.name}", tool)
-        check_declared(tool)
 
 
 def _check_server(server: McpServer) -> None:

@@ -1,6 +1,8 @@
 """JSON schemas of tools: what an agent or a question may declare, and arguments that must fit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import Any
 
 import msgspec
 
@@ -9,6 +11,17 @@ from turnkeep_client.wire.agents import ClientTool, HttpTool
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
 MAX_SCHEMA_BYTES = 65_536
+MAX_SCHEMAS_BYTES = 262_144
+MOST_REFERENCES = 10_000
+"""That are followed for one check. Schemas that refer to each other twice each would take for ever."""
+
+
+def check_all_declared(tools: Sequence[HttpTool | ClientTool]) -> None:
+    """Raises InvalidRequest for tools that cannot be offered. Large schemas take a while, so call it in a thread."""
+    if sum(len(msgspec.json.encode(tool.input_schema)) for tool in tools) > MAX_SCHEMAS_BYTES:
+        raise InvalidRequest(f"The `input_schema` of all tools may have {MAX_SCHEMAS_BYTES:,} bytes together.")
+    for tool in tools:
+        check_declared(tool)
 
 
 def check_declared(tool: HttpTool | ClientTool) -> None:
@@ -51,16 +64,44 @@ def _refs(schema: JsonValue) -> Iterator[JsonValue]:
 
 
 def check_args(name: str, schema: JsonObject, args: JsonObject) -> None:
-    """Raises InvalidRequest for arguments that do not fit the schema of the tool. Nothing is fetched."""
-    from jsonschema import Draft202012Validator
+    """Raises InvalidRequest for arguments that do not fit the schema of the tool. Nothing is fetched.
+
+    Regular expressions are not looked at, nor what depends on them: schemas come from users and from MCP servers, and
+    one expression could stop the process for hours. The tool itself checks what it is given.
+    """
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     try:
-        error = next(Draft202012Validator(schema, registry=Registry()).iter_errors(args), None)
+        error = next(_bounded_validator()(schema, registry=Registry()).iter_errors(args), None)
     except (Unresolvable, RecursionError) as exc:
         raise InvalidRequest(f"The arguments of `{name}` cannot be checked: its schema cannot be followed.") from exc
     if error is not None:
         where = "/".join(map(str, error.absolute_path))
         place = f" at {where}" if where else ""
         raise InvalidRequest(f"The arguments do not fit `{name}`{place}: {error.message[:300]}")
+
+
+def _bounded_validator() -> Any:
+    """A class of validators that leave out what takes long, for one check."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend  # type: ignore[import-untyped]
+
+    known, followed = Draft202012Validator.VALIDATORS, count(1)
+
+    def nothing(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        return iter(())
+
+    def additional(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        if "patternProperties" not in schema:
+            yield from known["additionalProperties"](validator, value, instance, schema)
+
+    def refer(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
+        if next(followed) > MOST_REFERENCES:
+            raise RecursionError
+        yield from known["$ref"](validator, value, instance, schema) or ()
+
+    slow = dict.fromkeys(
+        ("pattern", "patternProperties", "unevaluatedProperties", "uniqueItems", "$dynamicRef"), nothing
+    )
+    return extend(Draft202012Validator, {**slow, "additionalProperties": additional, "$ref": refer})

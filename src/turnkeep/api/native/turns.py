@@ -5,6 +5,7 @@ anything is stored: a provider refuses a request with a broken image in it, and 
 conversation too. A claimed turn is answered in one of three ways: with its stream, with the settled turn, or with 202.
 """
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from turnkeep.api.http.responses import address_of, events_url, json_response, n
 from turnkeep.api.identity.authentication import check_enabled, live_key
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
-from turnkeep.api.native.schemas import check_declared
+from turnkeep.api.native.schemas import check_all_declared
 from turnkeep.clock import system_clock
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
@@ -49,7 +50,7 @@ from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
 from turnkeep_client import wire
-from turnkeep_client.wire.blocks import Block, Image, JsonObject, JsonValue, Text, ToolResult
+from turnkeep_client.wire.blocks import Block, Image, JsonValue, Text, ToolResult
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Failure, Recorded, Result, Step
 
@@ -90,8 +91,7 @@ _IMAGE_TYPES = ", ".join(sorted(RASTER_TYPES))
 async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
     """Ask something, in a conversation or in a new one. Accept decides between the stream and a waiting answer."""
     body = call.body
-    options = options_of(call)
-    await check_rate(call, options)
+    options = await checked_options(call)
     blocks, named = await blocks_of(body.message, call.runtime, owner=owner_of(call.principal))
     attachments = attachments_of(body.attachment_ids, named, call.runtime.settings)
     conversation_id: ConversationId | None = None
@@ -290,8 +290,7 @@ def _check_fits(body: wire.NewTurn | wire.Again | wire.Edit, conversation: Conve
 
 async def _beside(call: ApiCall[wire.Again, Any] | ApiCall[wire.Edit, Any]) -> tuple[TurnId, Options]:
     """The turn of the path, beside which a new one is asked. It must belong to the conversation of the path."""
-    options = options_of(call)
-    await check_rate(call, options)
+    options = await checked_options(call)
     turn_id = turn_id_of(call)
     conversation_id = ConversationId(call.id("conversation_id", "conv"))
     conversation = await call.runtime.store.conversation(call.principal, conversation_id)
@@ -427,16 +426,19 @@ def options_of(call: ApiCall[Any, Any]) -> Options:
         background=body.background,
         source=call.identity.source,
         metadata=body.metadata,
-        client_tools=_client_tools(body.tools or ()),
+        client_tools=tuple(msgspec.to_builtins(tool) for tool in body.tools or ()),
         idempotency_key=key,
         request_hash=None if key is None else request_hash(call),
     )
 
 
-def _client_tools(tools: Sequence[wire.ClientTool]) -> tuple[JsonObject, ...]:
-    for tool in tools:
-        check_declared(tool)
-    return tuple(msgspec.to_builtins(tool) for tool in tools)
+async def checked_options(call: ApiCall[Any, Any]) -> Options:
+    """The same, within the rate of the key, and with tools that can be offered."""
+    options = options_of(call)
+    await check_rate(call, options)
+    if call.body.tools:
+        await asyncio.to_thread(check_all_declared, call.body.tools)
+    return options
 
 
 async def turn_for_approver(store: Store, principal: Principal, turn_id: TurnId) -> Turn:

@@ -92,7 +92,7 @@ class WebhookStore(DeliveryStore, Protocol):
         disabled webhook wait until it is enabled again."""
 
     async def delete_webhook(self, org_id: OrgId, workspace_id: WorkspaceId, webhook_id: WebhookId) -> None:
-        """Gone with its deliveries."""
+        """Gone; nothing more is sent to it. Its deliveries are purged soon."""
 
     async def deliveries(
         self,
@@ -111,4 +111,4 @@ class WebhookStore(DeliveryStore, Protocol):
         """Send it again, whether it was delivered or not, and try for three days more."""
 
     async def purge_deliveries(self, *, limit: int = 1_000) -> int:
-        """Erase deliveries whose time is over; how many."""
+        """Erase deliveries whose time is over or whose webhook is gone; how many."""

@@ -17,6 +17,7 @@ from turnkeep.store.rules.outbox import (
     GIVE_UP_MS,
     GONE,
     KEPT_MS,
+    PURGED_AT_ONCE,
     NewEntry,
     changed_webhook,
     ended_attempt,
@@ -110,6 +111,7 @@ class PostgresWebhooks:
         which = named_webhook(org_id, workspace_id, webhook_id)
         if not await self._database.write("delete_webhook", *which.values()):
             raise no_webhook()
+        await self._database.write("purge_orphaned_deliveries", PURGED_AT_ONCE)
 
     async def deliveries(
         self,
@@ -169,7 +171,8 @@ class PostgresWebhooks:
         return await self._database.transact(work)
 
     async def purge_deliveries(self, *, limit: int = 1_000) -> int:
-        return len(await self._database.write("purge_old_deliveries", KEPT_MS, limit))
+        old = await self._database.write("purge_old_deliveries", KEPT_MS, limit)
+        return len(old) + len(await self._database.write("purge_orphaned_deliveries", limit))
 
 
 def _first(rows: Rows) -> Delivery | None:

@@ -21,6 +21,8 @@ GIVE_UP_MS = 3 * 86_400_000
 """For so long a delivery is tried. The triggers of migration 0017 know the same figure."""
 KEPT_MS = 7 * 86_400_000
 """Deliveries are erased so long after their event."""
+PURGED_AT_ONCE = 1_000
+"""So many deliveries of a deleted webhook go with it. Others are purged later."""
 AFTER_EVERY_EVENT = "evt_g"
 """Ids are hexadecimal, so this sorts after all of them."""
 GONE = "The endpoint answered 410 Gone. Enable the webhook once it is back."

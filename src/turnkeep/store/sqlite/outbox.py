@@ -17,6 +17,7 @@ from turnkeep.store.rules.outbox import (
     GIVE_UP_MS,
     GONE,
     KEPT_MS,
+    PURGED_AT_ONCE,
     NewEntry,
     ToldStatus,
     changed_webhook,
@@ -121,6 +122,7 @@ class SqliteWebhooks(StoreThreads):
 
     async def delete_webhook(self, org_id: OrgId, workspace_id: WorkspaceId, webhook_id: WebhookId) -> None:
         await self._write(_delete_webhook, named_webhook(org_id, workspace_id, webhook_id))
+        await self._write(_purge_orphans, PURGED_AT_ONCE)
 
     async def deliveries(
         self,
@@ -167,9 +169,10 @@ class SqliteWebhooks(StoreThreads):
 
     async def purge_deliveries(self, *, limit: int = 1_000) -> int:
         def purge(session: Session) -> int:
-            return session.run("purge_old_deliveries", {"before": session.now - KEPT_MS, "limit": limit})
+            values = {"now": session.now, "before": session.now - KEPT_MS, "limit": limit}
+            return session.run("purge_old_deliveries", values)
 
-        return await self._write(purge)
+        return await self._write(purge) + await self._write(_purge_orphans, limit)
 
 
 def _create_webhook(session: Session, record: dict[str, Any]) -> Webhook:
@@ -202,6 +205,10 @@ def _change_webhook(session: Session, which: dict[str, str], change: Callable[[W
 def _delete_webhook(session: Session, which: dict[str, str]) -> None:
     if not session.run("delete_webhook", which):
         raise no_webhook()
+
+
+def _purge_orphans(session: Session, limit: int) -> int:
+    return session.run("purge_orphaned_deliveries", {"limit": limit})
 
 
 def _redeliver(session: Session, which: dict[str, str], delivery_id: str) -> Delivery:

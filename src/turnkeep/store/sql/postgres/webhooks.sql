@@ -27,13 +27,11 @@ UPDATE turnkeep.webhooks w
 RETURNING {w.webhook_columns}
 
 -- name: delete_webhook
--- slow
--- With its deliveries.
+-- Its deliveries stay for the purge.
 DELETE FROM turnkeep.webhooks w WHERE w.id = $3 AND w.org_id = $1 AND w.workspace_id = $2
 RETURNING w.id
 
 -- name: delete_webhooks
--- slow
 DELETE FROM turnkeep.webhooks w WHERE w.workspace_id = $1
 
 -- name: park_deliveries
@@ -76,7 +74,7 @@ WITH RECURSIVE waiting AS (
          WHERE d.webhook_id = x.webhook_id AND d.not_before <= (SELECT turnkeep.now_ms())
          ORDER BY d.not_before LIMIT CASE WHEN x.webhook_id = ANY ($3::text[]) THEN $4::integer ELSE 1 END
            FOR UPDATE SKIP LOCKED) d
-     WHERE x.webhook_id <> ALL ($2::text[])
+     WHERE x.webhook_id <> ALL ($2::text[]) AND EXISTS (SELECT 1 FROM turnkeep.webhooks w WHERE w.id = x.webhook_id)
      LIMIT $5
 )
 UPDATE turnkeep.webhook_deliveries d
@@ -107,7 +105,28 @@ RETURNING w.id
 -- slow
 DELETE FROM turnkeep.webhook_deliveries d
  WHERE d.ctid = ANY (ARRAY(SELECT x.ctid FROM turnkeep.webhook_deliveries x
-                            WHERE x.created_at < (SELECT turnkeep.now_ms()) - $1::bigint ORDER BY x.created_at LIMIT $2))
+                            WHERE x.created_at < (SELECT turnkeep.now_ms()) - $1::bigint
+                              AND x.give_up_at < (SELECT turnkeep.now_ms())
+                            ORDER BY x.created_at LIMIT $2))
+RETURNING d.id
+
+-- name: purge_orphaned_deliveries
+-- slow
+-- Of webhooks that are gone. The walk goes from webhook to webhook through the index.
+WITH RECURSIVE known AS (
+    (SELECT d.webhook_id FROM turnkeep.webhook_deliveries d ORDER BY d.webhook_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT d.webhook_id FROM turnkeep.webhook_deliveries d
+             WHERE d.webhook_id > x.webhook_id ORDER BY d.webhook_id LIMIT 1)
+      FROM known x WHERE x.webhook_id IS NOT NULL
+), orphaned AS MATERIALIZED (
+    SELECT o.place FROM known x
+     CROSS JOIN LATERAL (SELECT d.ctid AS place FROM turnkeep.webhook_deliveries d
+                          WHERE d.webhook_id = x.webhook_id ORDER BY d.id LIMIT $1) o
+     WHERE NOT EXISTS (SELECT 1 FROM turnkeep.webhooks w WHERE w.id = x.webhook_id)
+     LIMIT $1
+)
+DELETE FROM turnkeep.webhook_deliveries d WHERE d.ctid = ANY (ARRAY(SELECT x.place FROM orphaned x))
 RETURNING d.id
 
 -- name: late_deliveries

@@ -21,7 +21,7 @@ UPDATE webhooks
 RETURNING {webhook_columns};
 
 -- name: delete_webhook
--- With its deliveries.
+-- Its deliveries stay for the purge.
 DELETE FROM webhooks WHERE id = :id AND org_id = :org AND workspace_id = :workspace;
 
 -- name: delete_webhooks
@@ -82,7 +82,23 @@ UPDATE webhooks SET is_enabled = 0, disabled_reason = :reason, updated_at = :now
 -- name: purge_old_deliveries
 DELETE FROM webhook_deliveries
  WHERE (webhook_id, id) IN (SELECT webhook_id, id FROM webhook_deliveries WHERE created_at < :before
+                                AND give_up_at < :now
                              ORDER BY created_at LIMIT :limit);
+
+-- name: purge_orphaned_deliveries
+-- Of webhooks that are gone. The walk goes from webhook to webhook through the key.
+DELETE FROM webhook_deliveries
+ WHERE (webhook_id, id) IN (
+       WITH RECURSIVE known (webhook_id) AS (
+           SELECT min(webhook_id) FROM webhook_deliveries
+           UNION ALL
+           SELECT (SELECT min(d.webhook_id) FROM webhook_deliveries d WHERE d.webhook_id > k.webhook_id)
+             FROM known k WHERE k.webhook_id IS NOT NULL
+       ), gone AS MATERIALIZED (
+           SELECT k.webhook_id FROM known k
+            WHERE k.webhook_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.id = k.webhook_id))
+       SELECT d.webhook_id, d.id FROM gone g CROSS JOIN webhook_deliveries d ON d.webhook_id = g.webhook_id
+        LIMIT :limit);
 
 -- name: late_deliveries
 -- Webhooks that are disabled because their endpoint is gone, and those that have failed for longer than this.

@@ -4,13 +4,14 @@
 -- it: a dump holds its locks for hours. The caller tries again later. The lock is that of migrations (`io/migrate.py`).
 
 -- Make a partition for the turns from `p_first` on, before `p_end`; false if that was not possible. Rows of such turns that
--- came before it are moved into it.
+-- came before it are moved into it, while requests wait: so none is made while `…_other` has more than 16 MB.
 CREATE FUNCTION turnkeep.make_partition(p_table text, p_name text, p_first text, p_end text) RETURNS boolean
 LANGUAGE plpgsql SET lock_timeout = '300ms' AS $$
 DECLARE
     v_other text := p_table || '_other';
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(8391739299248563568) OR to_regclass(format('turnkeep.%I', p_name)) IS NOT NULL THEN
+    IF NOT pg_try_advisory_xact_lock(8391739299248563568) OR to_regclass(format('turnkeep.%I', p_name)) IS NOT NULL
+            OR pg_total_relation_size(format('turnkeep.%I', v_other)) > 16777216 THEN
         RETURN false;
     END IF;
     EXECUTE format('CREATE TABLE turnkeep.%I (LIKE turnkeep.%I INCLUDING ALL) WITH (toast_tuple_target = 8160)',
@@ -37,6 +38,9 @@ DECLARE
     v_newest  text := format('SELECT p.turn_id FROM turnkeep.%I p ORDER BY p.turn_id DESC LIMIT 1', p_name);
     v_turn_id text;
 BEGIN
+    IF row_security_active(format('turnkeep.%I', p_name)) AND NOT pg_has_role(current_user, 'turnkeep_engine', 'USAGE') THEN
+        RETURN false;  -- this user sees no rows, though there may be some
+    END IF;
     EXECUTE v_newest INTO v_turn_id;
     IF v_turn_id IS NOT NULL OR NOT pg_try_advisory_xact_lock(8391739299248563568) THEN
         RETURN false;

@@ -105,3 +105,7 @@ CREATE TABLE turnkeep.old_events (
     org_id  text COLLATE "C" NOT NULL,
     events  text NOT NULL
 );
+ALTER TABLE turnkeep.old_events ENABLE ROW LEVEL SECURITY;
+ALTER TABLE turnkeep.old_events FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON turnkeep.old_events TO turnkeep_engine USING (true) WITH CHECK (true);
+GRANT SELECT, INSERT, UPDATE, DELETE ON turnkeep.old_events TO turnkeep_engine;
