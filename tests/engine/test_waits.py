@@ -345,6 +345,38 @@ class TestAConversationWithATurnThatWaits:
         with pytest.raises(AlreadyDecided):
             await answer(cluster, engine, turn, ALLOW)
 
+    async def test_answers_that_were_given_hold_when_it_is_stopped(self, cluster: Cluster) -> None:
+        """A call that the client has run is not said to be open: the model would ask for it again."""
+        scripts = [
+            Call("lookup", {"n": 1}),
+            Call("lookup", {"n": 2}),
+            Call("pay", {"amount": 5}),
+            Call("pay", {"amount": 6}),
+        ]
+        till = Till()
+        engine = await cluster.enter([scripts], tools=[till.pay])
+        turn = await cluster.answer(engine, agent_id=await an_agent(cluster, ASKED), client_tools=(LOOKUP,))
+        assert turn.wait is not None
+        first, _, allowed, denied = turn.wait.calls
+        sent = CallAnswer(verdict="result", value="It rains.", by="ann")
+        await engine.answer_calls(cluster.ann, turn.id, {first.id: sent}, reason="client_tools")
+        decisions = {
+            allowed.id: structs.replace(ALLOW, by="ann"),
+            denied.id: structs.replace(DENY, reason="Too much.", by="ann"),
+        }
+        await engine.answer_calls(cluster.ann, turn.id, decisions, reason="approval")
+        await engine.cancel(cluster.ann, turn.id)
+        assert (await engine.wait(turn.id)).status == "cancelled"
+        assert till.paid == []
+        said = {result.call_id: (result.content, result.is_error) for result in await results(cluster, turn.id)}
+        assert said[first.id] == ("It rains.", False)
+        assert said[denied.id][0] == "Denied by ann: Too much."
+        assert said[allowed.id][0].startswith("Allowed by ann, but the turn was stopped")
+        [open_call] = said.keys() - {first.id, denied.id, allowed.id}
+        assert said[open_call][0].endswith("It may or may not have been run.")
+        steps = {event.id: event.status for event in await cluster.events(turn.id) if isinstance(event, Step)}
+        assert steps == dict.fromkeys(said, "failed") | {first.id: "succeeded"}
+
     async def test_a_cancel_settles_it(self, cluster: Cluster) -> None:
         till = Till()
         engine, turn = await waiting(cluster, till)

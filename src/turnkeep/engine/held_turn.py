@@ -27,7 +27,7 @@ from msgspec import Struct, structs
 
 from turnkeep.config import EngineSettings
 from turnkeep.engine.observer import Observer
-from turnkeep.engine.outcomes import not_answered, shown_to_readers, stopped, told_to_model
+from turnkeep.engine.outcomes import of_stopped_wait, shown_to_readers, stopped, told_to_model
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
 from turnkeep.errors import HandedOver, LeaseLost, WorldError
@@ -37,6 +37,7 @@ from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.truncation import fit_display
 from turnkeep.model.turns import NO_REPORT, FinalStatus, Held, Turn, TurnError, TurnReport
+from turnkeep.model.waits import WaitingCall, digest_of
 from turnkeep.store.commands import Settled, Settlement
 from turnkeep.store.ports import TurnStore
 from turnkeep.tools.ports import Outcome
@@ -219,20 +220,30 @@ def closed_steps(display: Display) -> list[Step]:
 
 
 def outcome_of_stop(active: HeldTurn, call: OpenCall) -> Outcome:
-    """What a call without a result has come to when its turn is stopped. One that waited was certainly not run."""
-    wait = active.turn.wait
-    has_waited = wait is not None and not call.has_begun and wait.call(call.use.id) is not None
-    return not_answered() if has_waited else stopped()
+    """What a call without a result has come to when its turn is stopped."""
+    waited = _waited(active, call)
+    return stopped() if waited is None else of_stopped_wait(waited)
 
 
-def unanswered_steps(active: HeldTurn, calls: Sequence[OpenCall]) -> list[Step]:
-    """A failed step for each call that still waited for an answer, so that readers see what became of it."""
-    wait = active.turn.wait
-    return [
-        Step(id=call.use.id, name=call.use.name, status="failed", args=call.use.input, error=not_answered().error)
-        for call in calls
-        if wait is not None and not call.has_begun and wait.call(call.use.id) is not None
-    ]
+def steps_of_waits(active: HeldTurn, calls: Sequence[OpenCall]) -> list[Step]:
+    """A step for each call that has waited and not begun, so that readers see what became of it."""
+    steps: list[Step] = []
+    for call in calls:
+        if _waited(active, call) is not None:
+            outcome, use = outcome_of_stop(active, call), call.use
+            step = Step(id=use.id, name=use.name, status="failed", args=use.input, error=outcome.error)
+            if outcome.error is None:
+                result = shown_to_readers(outcome.result)
+                step = Step(id=use.id, name=use.name, status="succeeded", args=use.input, result=result)
+            steps.append(step)
+    return steps
+
+
+def _waited(active: HeldTurn, call: OpenCall) -> WaitingCall | None:
+    """The wait of this call. None if it has begun, or never waited."""
+    waited = None if active.turn.wait is None or call.has_begun else active.turn.wait.call(call.use.id)
+    is_same = waited is not None and waited.digest == digest_of(call.use.name, call.use.input)
+    return waited if is_same else None
 
 
 async def _settle(active: HeldTurn, status: FinalStatus, error: TurnError) -> None:
@@ -240,7 +251,7 @@ async def _settle(active: HeldTurn, status: FinalStatus, error: TurnError) -> No
     await active.recorder.quiesce()
     recorder = active.recorder
     unanswered = open_calls(recorder.rows, recorder.events)
-    closing: list[TurnEvent] = [*closed_steps(recorder.display()), *unanswered_steps(active, unanswered)]
+    closing: list[TurnEvent] = [*closed_steps(recorder.display()), *steps_of_waits(active, unanswered)]
     text, reasoning = recorder.spoken("text"), recorder.spoken("reasoning")
     closing += await active.wind_up()
     if text or reasoning:

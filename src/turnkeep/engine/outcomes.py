@@ -61,9 +61,18 @@ def stopped() -> Outcome:
     return Outcome(error="outcome_unknown: the turn was stopped before this call ended.")
 
 
-def not_answered() -> Outcome:
-    """For a call that waited for an answer when the turn was stopped."""
-    return Outcome(error="Not answered: the turn was stopped before anyone answered this call. It was not run.")
+def of_stopped_wait(call: WaitingCall) -> Outcome:
+    """For a call that has waited, and had not begun when the turn was stopped. An answer that was given holds."""
+    answer = call.answer
+    if answer is None and call.reason == "client_tools":
+        return Outcome(
+            error="Not answered: the turn was stopped before the client sent a result. It may or may not have been run."
+        )
+    if answer is None:
+        return Outcome(error="Not answered: the turn was stopped before anyone answered this call. It was not run.")
+    if answer.verdict == "allow":
+        return Outcome(error=f"Allowed by {answer.by}, but the turn was stopped before this call ran. It was not run.")
+    return answered_by_client(answer) if answer.verdict in {"result", "error"} else denied(call)
 
 
 def denied(call: WaitingCall) -> Outcome:

@@ -161,6 +161,18 @@ class TestAnAnswer:
         [adopted] = await store.adopt("worker-2", lease_seconds=LEASE_SECONDS)
         assert adopted.turn.id == held.turn_id
 
+    async def test_a_wait_that_ends_while_no_server_runs_lasts_until_one_does(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held, day = await begin(store, tenant.ann), 86_400
+        await wait(store, held, database.now)
+        await database.advance(seconds=WAIT_SECONDS + day)
+        await store.end_overdue_waits()
+        [adopted] = await store.adopt("worker-2", lease_seconds=LEASE_SECONDS)
+        assert adopted.turn.wait is not None
+        assert adopted.turn.wait.total_ms == (WAIT_SECONDS + day) * 1000
+        assert [call.id for call in adopted.turn.wait.open_calls] == ["call_1"]
+
     async def test_a_crash_after_it_keeps_it(self, store: Store, tenant: Tenant, database: Database) -> None:
         held = await begin(store, tenant.ann)
         await wait(store, held, database.now)

@@ -58,8 +58,11 @@ UPDATE turnkeep.turns t
  WHERE t.id = $1
 
 -- name: end_overdue_waits
--- What was not answered in time goes on without an answer.
-UPDATE turnkeep.turns t SET waiting_until = NULL, lease_until = -1
+-- What was not answered in time goes on without an answer, from now on: it may have ended while no server ran. The text is
+-- extended as it is, since a parser might write its numbers in another way.
+UPDATE turnkeep.turns t
+   SET waiting_until = NULL, lease_until = -1,
+       waiting = '{"resumed_at":' || turnkeep.now_ms() || ',' || substr(t.waiting, 2)
  WHERE t.id = ANY (ARRAY(SELECT o.id FROM turnkeep.turns o
                           WHERE o.waiting_until IS NOT NULL AND o.waiting_until <= (SELECT turnkeep.now_ms())
                           ORDER BY o.waiting_until LIMIT 1000 FOR UPDATE SKIP LOCKED))

@@ -284,9 +284,10 @@ UPDATE turns
  WHERE id = :turn;
 
 -- name: end_overdue_waits
--- What was not answered in time goes on without an answer.
+-- What was not answered in time goes on without an answer, from now on: it may have ended while no server ran. The text is
+-- extended as it is, since a parser might write its numbers in another way.
 UPDATE turns INDEXED BY turns_deadlines
-   SET waiting_until = NULL, lease_until = -1
+   SET waiting_until = NULL, lease_until = -1, waiting = '{"resumed_at":' || :now || ',' || substr(waiting, 2)
  WHERE waiting_until IS NOT NULL AND waiting_until <= :now
 RETURNING id;
 
