@@ -86,6 +86,7 @@ class TestADeletedConversation:
         await cluster.store.delete_conversation(cluster.ann, turn.conversation_id)
         await cluster.store.restore_conversation(cluster.ann, turn.conversation_id)
         await cluster.store.delete_conversation(cluster.ann, turn.conversation_id)
+        await asyncio.sleep(0.01)  # so that it was deleted before now
         await cluster.enter([], settings=structs.replace(QUICK, retention_days=0.0))
 
         async def is_erased() -> bool:
@@ -131,6 +132,7 @@ class TestADeletedConversation:
 
         monkeypatch.setattr(cluster.store, "purge", failing)
         monkeypatch.setattr("turnkeep.engine.worker.PURGE_RETRY_SECONDS", 0.1)
+        await asyncio.sleep(0.01)  # so that it was deleted before now
         await cluster.enter([], settings=structs.replace(QUICK, retention_days=0.0))
 
         async def is_erased() -> bool:
@@ -177,6 +179,7 @@ class TestTheKeysOfRows:
         table = await cluster.store.create_table(cluster.ann, name="T", columns=[Column(key=0, name="A", type="text")])
         await cluster.store.add_rows(cluster.ann, table.id, [["x"]], batch="k")
         await cluster.store.delete_conversation(cluster.ann, turn.conversation_id)
+        await asyncio.sleep(0.01)  # so that it was deleted before now
         await cluster.enter([], settings=structs.replace(QUICK, retention_days=0.0))
 
         async def has_swept() -> bool:
