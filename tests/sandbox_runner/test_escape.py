@@ -225,8 +225,10 @@ class TestPrivileges:
             assert ended.exit_code == 3, call
 
     async def test_the_first_process_of_the_box_is_no_way_around_the_filter(self, box: Box) -> None:
-        """The same user owns it, so its memory can be written: it must not have more rights than other processes."""
-        status = await says(box, "cat /proc/1/status")
+        """The same user owns it, so its memory can be written: it must not have more rights than other processes. It
+        starts the command, and takes the filter at the same moment."""
+        wait = "for n in $(seq 100); do grep -q 'Seccomp:.2' /proc/1/status && break; sleep 0.05; done"
+        status = await says(box, f"{wait}; cat /proc/1/status")
         for line in (
             "Seccomp:\t2",
             "NoNewPrivs:\t1",
