@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import pytest
@@ -38,6 +38,7 @@ from tests.store.factories import (
 from turnkeep.errors import ConversationBusy, IdempotencyConflict, TurnkeepError
 from turnkeep.ids import (
     PREFIXES,
+    CallId,
     ConversationId,
     FileId,
     MessageId,
@@ -48,6 +49,7 @@ from turnkeep.ids import (
 )
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
+from turnkeep.model.waits import CallAnswer, Wait, WaitingCall, digest_of
 from turnkeep.store.commands import (
     Adopted,
     Appended,
@@ -60,7 +62,7 @@ from turnkeep.store.commands import (
 )
 from turnkeep.store.ports import Store
 from turnkeep_client.wire.blocks import Text
-from turnkeep_client.wire.events import LogLine
+from turnkeep_client.wire.events import Approval, LogLine, ToolCall
 
 Answer = TypeVar("Answer")
 
@@ -114,6 +116,13 @@ class Side:
 Command = Callable[[Side], Awaitable[Answer]]
 
 
+def waiting_call(name: str) -> WaitingCall:
+    args = {"amount": 5}
+    return WaitingCall(
+        id=CallId(name), name="pay", args=args, reason="approval", digest=digest_of("pay", args), identity=f"pay#{name}"
+    )
+
+
 @functools.cache
 def postgres_uri() -> str:
     return make_postgres_database("machine")
@@ -132,6 +141,8 @@ class TwoStores(RuleBasedStateMachine):
         self.helds: list[tuple[TurnId, int]] = []
         self.last_seq: dict[TurnId, int] = {}
         self.next_row: dict[TurnId, int] = {}
+        self.calls: list[tuple[TurnId, int, CallId]] = []
+        """Calls that have waited, with the attempt that let them wait."""
         self.files: list[FileId] = []
         self.tokens: list[bytes] = []
         self.said: list[Command[object]] = []
@@ -339,6 +350,71 @@ class TwoStores(RuleBasedStateMachine):
         if self.both(lambda side: side.store.settle(held(side), after=after, settlement=end(side))) is not None:
             self._learn_everything()
 
+    # Waiting
+
+    @precondition(lambda self: self.helds)
+    @rule(
+        number=index,
+        stale=st.sampled_from([0, 0, 0, 0, 1]),
+        shift=st.sampled_from([0, 0, 0, 0, 0, -1, 1]),
+        count=st.integers(1, 2),
+        is_held=st.booleans(),
+    )
+    def wait(self, number: int, stale: int, shift: int, count: int, is_held: bool) -> None:
+        held = self.held(number, stale)
+        turn_id, attempt = held(self.sides[0]).turn_id, held(self.sides[0]).attempt
+        after = max(0, self.last_seq[turn_id] + shift)
+        calls = [waiting_call(f"call-{after}-{n}") for n in range(count)]
+        asked = Approval(
+            calls=tuple(ToolCall(id=call.id, name=call.name, args=call.args) for call in calls), expires_at=0
+        )
+        wait = Wait(
+            calls=tuple(calls),
+            since=self.now,
+            expires_at=self.now + 30_000,
+            reason="approval",
+            held_by=attempt if is_held else None,
+        )
+        if self.both(lambda side: side.store.wait(held(side), after=after, events=[asked], wait=wait)) is not None:
+            self.calls += [(turn_id, attempt, call.id) for call in calls]
+            self._learn_everything()
+
+    @precondition(lambda self: self.calls)
+    @rule(
+        by=who,
+        numbers=st.lists(index, min_size=1, max_size=2, unique=True),
+        verdict=st.sampled_from(["allow", "allow", "deny"]),
+        amount=st.sampled_from([None, None, 7]),
+        is_remembered=st.booleans(),
+    )
+    def decide(
+        self, by: str, numbers: list[int], verdict: Literal["allow", "deny"], amount: int | None, is_remembered: bool
+    ) -> None:
+        turn_id = self.calls[-1 - numbers[0] % len(self.calls)][0]
+        named = [self.calls[-1 - number % len(self.calls)] for number in numbers]
+        is_allowed = verdict == "allow"
+        answer = CallAnswer(
+            verdict=verdict,
+            args={"amount": amount} if amount and is_allowed else None,
+            is_remembered=is_remembered and is_allowed,
+            by=by,
+        )
+        answers = {call_id: answer for each, _, call_id in named if each == turn_id}
+        self.both(
+            lambda side: side.store.answer_calls(side.principal(by), turn_id, answers, reason="approval"), again=True
+        )
+        self.both(lambda side: side.store.trusted_tools(side.turn_places[turn_id]), again=False)
+        self._learn_everything()
+
+    @precondition(lambda self: self.calls)
+    @rule(number=index, later=st.integers(0, 1), amount=st.sampled_from([5, 5, 7]))
+    def begin_call(self, number: int, later: int, amount: int) -> None:
+        """A call in a sandbox begins, or its wait ends."""
+        turn_id, attempt, call_id = self.calls[-1 - number % len(self.calls)]
+        digest = digest_of("pay", {"amount": amount})
+        self.both(lambda side: side.store.end_held_wait(turn_id, attempt + later), again=False)
+        self.both(lambda side: side.store.spend_answer(turn_id, attempt + later, call_id, digest))
+
     @rule(limit=st.integers(1, 3), named=st.none() | index)
     def adopt(self, limit: int, named: int | None) -> None:
         turn_id = None if named is None or not self.turns else self.turns[named % len(self.turns)]
@@ -384,6 +460,8 @@ class TwoStores(RuleBasedStateMachine):
         self.both(lambda side: side.store.due_work(), again=False)
         self.both(lambda side: side.store.cancel_unwatched(), again=False)
         self.both(lambda side: side.store.promote_waiting(), again=False)
+        self.both(lambda side: side.store.end_overdue_waits(), again=False)
+        self._learn_everything()
 
     @rule(seconds=st.sampled_from([0.5, 11, 20, 31, 31, 31, 86_400 * 20]))
     def time_passes(self, seconds: float) -> None:
@@ -415,6 +493,7 @@ class TwoStores(RuleBasedStateMachine):
         gone = [turn_id for turn_id in self.turns if not self.runner.run(side.store.turn_rows(turn_id))]
         self.turns = [turn_id for turn_id in self.turns if turn_id not in gone]
         self.helds = [(turn_id, attempt) for turn_id, attempt in self.helds if turn_id not in gone]
+        self.calls = [each for each in self.calls if each[0] not in gone]
 
     @precondition(lambda self: self.sides[0].conversations)
     @rule(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from turnkeep.errors import Forbidden, InvalidRequest, TooLarge
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id
@@ -17,22 +18,25 @@ from turnkeep.model.files import MEDIA_TYPE, File, NewFile
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held
-from turnkeep.model.waits import CallAnswer
+from turnkeep.model.waits import CallAnswer, bytes_of
 from turnkeep.store.commands import (
     Appended,
     Claim,
     ConversationChange,
+    ConversationFilter,
     Exported,
     NewConversation,
     Settlement,
     TokenBinding,
     TurnTrace,
 )
-from turnkeep_client.wire.blocks import Usage
+from turnkeep_client.wire.blocks import JsonObject, Usage
 from turnkeep_client.wire.events import Failure, LogLine, Result, TurnEvent
 
 MAX_BYTES = 4 * 1024 * 1024
 """Maximum size of the JSON of one write. A tool's result is kept up to 1 MiB, a request body is 1 MiB by default."""
+RESULT_BYTES = 1024 * 1024
+"""Maximum size of the JSON of one result of a client tool, as of any tool's."""
 NAME_CHARS = 200
 METADATA_BYTES = 16 * 1024
 """Maximum size of the JSON of a conversation's metadata. An import keeps what it has: only service keys import."""
@@ -41,6 +45,8 @@ STORAGE_KEY_CHARS = 1_024
 AFTER_ALL_FILES = "file_g"
 """Sorts after every id of a file."""
 MAX_PAGE = 100
+LATEST_MS = 2**53
+"""Later than any time. JSON keeps numbers up to this one exact."""
 
 Value = TypeVar("Value")
 
@@ -127,6 +133,12 @@ def check_answers(answers: Mapping[CallId, CallAnswer]) -> None:
     if not answers:
         raise InvalidRequest("There is no answer in the request.")
     _check(dict(answers), _answers, "The answers")
+    for call_id, answer in answers.items():
+        if (size := bytes_of(answer.value)) > RESULT_BYTES:
+            raise TooLarge(
+                f"The result of call {call_id} takes {size:,} bytes; at most {RESULT_BYTES:,} are allowed. Send a "
+                "shorter one, or upload a file and send its name."
+            )
 
 
 def check_settlement(held: Held, settlement: Settlement) -> None:
@@ -157,6 +169,11 @@ def check_append(conversation_id: ConversationId, turn: Appended) -> None:
     check_usage(turn.usage)
 
 
+def check_notes(notes: JsonObject) -> None:
+    """What is added to the metadata of a turn."""
+    _check_shape(notes, JsonObject, "The notes")
+
+
 def check_adopt(worker: object, turn_id: TurnId | None) -> None:
     """Everything that `adopt` is given."""
     check_worker(worker)
@@ -170,14 +187,32 @@ def check_new_conversation(new: NewConversation) -> NewConversation:
     return new
 
 
+def check_external_id(external_id: str) -> str:
+    return check_text(external_id, "external_id", limit=NAME_CHARS)
+
+
+def check_filter(only: ConversationFilter) -> None:
+    """What a list of conversations is narrowed by."""
+    _check_shape(only, ConversationFilter, "The filter")
+    if only.external_id is not None:
+        check_external_id(only.external_id)
+    _check_optional_ids((only.agent_id, "agent"))
+    if only.since is not None and not 0 <= only.since <= LATEST_MS:
+        raise InvalidRequest("`since` must be a time, in milliseconds since 1970.")
+
+
 def check_change(change: ConversationChange) -> ConversationChange:
-    _check_shape(change, ConversationChange, "The change")
+    """All but the turns that are appended, which `check_append` reads."""
+    _check_shape(structs.replace(change, appended=()), ConversationChange, "The change")
+    check_ids(change.attached, "file")
     _check_listed(change)
     return change
 
 
 def _check_listed(given: NewConversation | ConversationChange) -> None:
     """What every list of conversations repeats is short."""
+    if isinstance(given, NewConversation) and given.external_id is not None:
+        check_external_id(given.external_id)
     if given.title is not None:
         check_text(given.title, "title", limit=NAME_CHARS)
     size = len(_encoder.encode(given.metadata)) if given.metadata else 0
@@ -223,6 +258,8 @@ def check_exported(exported: Exported) -> Exported:
     _check_shape(exported.conversation, Conversation, "The conversation of the export")
     if exported.conversation.title is not None:
         check_text(exported.conversation.title, "title", limit=NAME_CHARS, allow_empty=True)
+    if exported.conversation.external_id is not None:
+        check_external_id(exported.conversation.external_id)
     _check_shape(exported.files, tuple[File, ...], "The files of the export")
     for trace in exported.turns:
         _check_trace(trace)
@@ -301,6 +338,11 @@ def check_limit(limit: object) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_PAGE:
         raise InvalidRequest(f"limit must be a whole number from 1 to {MAX_PAGE}.")
     return limit
+
+
+def check_ids(values: Iterable[object], prefix: str) -> None:
+    for value in values:
+        check_id(value, prefix)
 
 
 def _check_optional_ids(*pairs: tuple[object, str]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from turnkeep.ids import (
     AgentId,
@@ -17,7 +17,7 @@ from turnkeep.ids import (
     WorkspaceId,
 )
 from turnkeep.model.agents import Snapshot
-from turnkeep.model.conversations import Conversation, GivenFields
+from turnkeep.model.conversations import Conversation, GivenFields, Kind
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.principals import Principal, UserRef
@@ -44,6 +44,19 @@ class Page(Struct, Generic[Item], frozen=True, kw_only=True):
 
 class NewConversation(GivenFields, frozen=True, kw_only=True):
     """What a conversation is made with, by itself or by its first turn."""
+
+
+class ConversationFilter(Struct, frozen=True, kw_only=True):
+    """Which conversations a list has. None: all. Runs are listed only if `kind` asks for them. `since` is the earliest
+    time of the last change."""
+
+    external_id: str | None = None
+    agent_id: AgentId | None = None
+    kind: Kind | None = None
+    since: int | None = None
+
+
+EVERYTHING = ConversationFilter()
 
 
 class ConversationWithQueue(Struct, frozen=True, kw_only=True):
@@ -194,6 +207,28 @@ class DueWork(Struct, frozen=True):
     has_overdue: bool = False
 
 
+class Backlog(Struct, frozen=True):
+    """How many turns do not run, for the metrics: those in a queue behind another turn of their conversation, those
+    that may run and that no worker holds, and those that wait for answers. Of the first two also how long the oldest
+    has waited, in milliseconds."""
+
+    queued: int
+    queued_ms: int
+    unheld: int
+    unheld_ms: int
+    waiting: int
+
+
+class ConnectionUse(Struct, frozen=True, kw_only=True):
+    """How the connections to the database are used: how many are open, how many callers wait for one just now, and how
+    many have waited since the start, for how many seconds in all."""
+
+    open: int = 0
+    waiting: int = 0
+    waited: int = 0
+    waited_seconds: float = 0.0
+
+
 class AttemptOutcome(Struct, frozen=True, kw_only=True):
     """How an attempt to send a delivery has ended: `error` is None if the endpoint took it. Otherwise it is tried again
     after `pause_seconds`, or has failed for good if that is None. `is_gone`: the endpoint wants to hear no more."""
@@ -307,7 +342,14 @@ class ConversationChange(Struct, frozen=True, kw_only=True):
     agent_id: AgentId | None = None
     head_turn_id: TurnId | None = None
     metadata: JsonObject | None = None
-    without: frozenset[Literal["model", "agent_id"]] = frozenset()
+    without: frozenset[Literal["model", "agent_id", "head_turn_id"]] = frozenset()
+    """Without a head nothing of the conversation is visible."""
+    expected_head: TurnId | UnsetType | None = UNSET
+    """The turn that must be the head before the change; None: there must be none. Otherwise the change is refused."""
+    appended: tuple[Appended, ...] = ()
+    """Whole turns to add after the head, in the same transaction."""
+    attached: tuple[FileId, ...] = ()
+    """Files that these turns bring into the conversation. Rows of theirs name them as attachments."""
 
 
 PAGE_BYTES = 4 * 1024 * 1024

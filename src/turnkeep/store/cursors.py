@@ -14,6 +14,7 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.ids import ConversationId
 from turnkeep.model.conversations import Hit
 from turnkeep.model.messages import Order
+from turnkeep.store.commands import EVERYTHING, ConversationFilter
 
 Key = TypeVar("Key")
 
@@ -35,9 +36,10 @@ def decode_cursor(cursor: str, of: str, key: type[Key]) -> Key:
         raise InvalidRequest("This cursor is malformed. Use the next_cursor of the page before.") from exc
 
 
-def list_of(query: str | None) -> str:
-    """The list of conversations, or those that a search finds."""
-    return "conversations" if query is None else f"conversations that have {query}"
+def list_of(query: str | None, only: ConversationFilter = EVERYTHING) -> str:
+    """The list of conversations, or those that a search finds, or those that a filter leaves."""
+    name = "conversations" if query is None else f"conversations that have {query}"
+    return name if only == EVERYTHING else f"{name} {msgspec.json.encode(only).decode()}"
 
 
 def list_cursor(of: str, hit: Hit) -> str:

@@ -39,6 +39,7 @@ from turnkeep_client.wire.blocks import Block, FilePart, FileRef, Part, Usage
 from turnkeep_client.wire.events import (
     Approval,
     ClientCalls,
+    Decided,
     Failure,
     Files,
     Recorded,
@@ -178,7 +179,7 @@ def _with_display(turn: Turn, rows: Sequence[Message]) -> list[Message]:
     return [structs.replace(row, display=result.content) if row.id == result.message_id else row for row in rows]
 
 
-def checked_and_renamed(exported: Exported, principal: Principal) -> Exported:
+def checked_and_renamed(exported: Exported, principal: Principal, attached: Sequence[FileId] = ()) -> Exported:
     """The same conversation with new ids, in the workspace of the principal and owned by them. Its turns are numbered
     1, 2, 3 … in their order, whatever gaps their ordinals had. Nothing else changes.
 
@@ -186,10 +187,11 @@ def checked_and_renamed(exported: Exported, principal: Principal) -> Exported:
     called in a thread.
 
     Files become `pending` under a new storage key: their bytes must follow. What the export only refers to gets a new
-    id too, which names nothing here. Its own id might name something of another tenant.
+    id too, which names nothing here. Its own id might name something of another tenant. Files in `attached` are here,
+    and keep their ids.
     """
     check_exported(exported)
-    return _Renaming(exported, principal.workspace_id, principal.user_id).exported()
+    return _Renaming(exported, principal.workspace_id, principal.user_id, attached).exported()
 
 
 class _NewIds(dict[Id, Id]):
@@ -208,7 +210,9 @@ class _NewIds(dict[Id, Id]):
 
 
 class _Renaming:
-    def __init__(self, exported: Exported, workspace_id: WorkspaceId, user_id: UserId | None) -> None:
+    def __init__(
+        self, exported: Exported, workspace_id: WorkspaceId, user_id: UserId | None, attached: Sequence[FileId]
+    ) -> None:
         self._exported = exported
         self._workspace_id = workspace_id
         self._user_id = user_id
@@ -218,6 +222,7 @@ class _Renaming:
             new_message_id, (row.id for trace in exported.turns for row in trace.rows)
         )
         self._files: _NewIds[FileId] = _NewIds(new_file_id, (file.id for file in exported.files))
+        self._files |= dict(zip(attached, attached, strict=True))
         self._ordinals = {old: new for new, old in enumerate(sorted(trace.turn.ordinal for trace in exported.turns), 1)}
 
     def exported(self) -> Exported:
@@ -296,7 +301,7 @@ class _Renaming:
                 return structs.replace(event, message_id=self._messages.of(event.message_id), content=content)
             case Steered():
                 return structs.replace(event, message_id=self._messages[event.message_id])
-            case ToolCalls() | Step() | Reset() | Approval() | ClientCalls():
+            case ToolCalls() | Step() | Reset() | Approval() | ClientCalls() | Decided():
                 return event
             case _:
                 assert_never(event)

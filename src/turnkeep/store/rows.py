@@ -76,7 +76,7 @@ MEMBER_COLUMNS = ", ".join(Member.__struct_fields__)
 AGENT_COLUMNS = ", ".join(Agent.__struct_fields__)
 SESSION_COLUMNS = ", ".join(PageSession.__struct_fields__)
 INVITE_COLUMNS = ", ".join(Invite.__struct_fields__)
-OUTBOX_COLUMNS = ", ".join(OutboxEntry.__struct_fields__)
+OUTBOX_COLUMNS = ", ".join(field for field in OutboxEntry.__struct_fields__ if field != "request_id")
 WEBHOOK_COLUMNS = ", ".join(Webhook.__struct_fields__)
 DELIVERY_COLUMNS = ", ".join(Delivery.__struct_fields__)
 ERASURE_COLUMNS = ", ".join(ErasureJob.__struct_fields__)
@@ -364,6 +364,10 @@ def to_turn(row: Row) -> Turn:
         waiting,
         waiting_until,
     ) = row
+    wait = _wait(waiting) if waiting else None
+    is_waiting = waiting_until is not None or (
+        status == "running" and cancel_requested_at is None and wait is not None and wait.is_kept_by(attempt)
+    )
     return Turn(
         id=id_,
         conversation_id=conversation_id,
@@ -372,7 +376,7 @@ def to_turn(row: Row) -> Turn:
         parent_turn_id=parent_turn_id,
         ordinal=ordinal,
         active=bool(active),
-        status=status if waiting_until is None else "waiting",
+        status="waiting" if is_waiting else status,
         attempt=attempt,
         failures=failures,
         last_seq=last_seq,
@@ -394,7 +398,7 @@ def to_turn(row: Row) -> Turn:
         started_at=started_at,
         settled_at=settled_at,
         report=_report(report) if report else NO_REPORT,
-        wait=_wait(waiting) if waiting else None,
+        wait=wait,
     )
 
 
@@ -402,6 +406,7 @@ def to_conversation(row: Row) -> Conversation:
     """A conversation from the values of `CONVERSATION_COLUMNS` (and what may follow)."""
     values = dict(zip(_CONVERSATION_FIELDS, row, strict=False))
     values["metadata"] = _object(values["metadata"]) if values["metadata"] else {}
+    values["is_listed"] = bool(values["is_listed"])  # SQLite has no booleans
     if running := values["running_turn_id"]:
         values["running_turn_id"], _, reason = running.partition(" ")
         values["waiting_for"] = reason or None
@@ -559,7 +564,7 @@ def to_row(row: Row) -> TableRow:
 
 
 def to_entry(row: Row) -> OutboxEntry:
-    """An entry of the outbox from the values of `OUTBOX_COLUMNS`."""
+    """An entry of the outbox from the values of `OUTBOX_COLUMNS`, and the `request_id` of its turn."""
     return OutboxEntry(**dict(zip(OutboxEntry.__struct_fields__, row, strict=True)))
 
 

@@ -9,6 +9,7 @@ from tests.store.databases import Database
 from tests.store.factories import (
     Tenant,
     a_conversation,
+    a_file,
     a_tenant,
     answered,
     begin,
@@ -22,8 +23,11 @@ from tests.store.factories import (
     wait_in_queue,
 )
 from turnkeep.clock import month_of
-from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
+from turnkeep.errors import AttachedElsewhere, ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import new_conversation_id
+from turnkeep.model.files import File
+from turnkeep.store.commands import Appended, ConversationChange
+from turnkeep.store.exports import exported_from_rows
 from turnkeep.store.ports import Store
 from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import Result
@@ -161,3 +165,72 @@ class TestRefusals:
             for rows in ((), turn.rows[1:], turn.rows[::-1], (*turn.rows, turn.rows[-1])):
                 with pytest.raises(InvalidRequest):
                     await store.append(tenant.ann, conversation.id, structs.replace(turn, rows=rows))
+
+
+def naming(turn: Appended, *files: File) -> Appended:
+    """The turn, whose question names these files."""
+    question = structs.replace(turn.rows[0], attachments=tuple(file.ref() for file in files))
+    return structs.replace(turn, rows=(question, *turn.rows[1:]))
+
+
+class TestFilesOfATurnFromElsewhere:
+    async def test_they_join_the_conversation_under_names_of_their_own(self, store: Store, tenant: Tenant) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        known = await a_file(store, tenant.ann, conversation_id=conversation.id)
+        loose = await a_file(store, tenant.ann)
+        turns = (naming(elsewhere(conversation.id), known, loose), naming(elsewhere(conversation.id), loose))
+        change = ConversationChange(appended=turns, attached=(loose.id,))
+        await store.change_conversation(tenant.ann, conversation.id, change)
+        joined = await store.file(tenant.ann, loose.id)
+        assert (joined.conversation_id, joined.name) == (conversation.id, "notes-1.txt")
+        assert joined.message_id == turns[0].rows[0].id
+        for turn, names in zip(turns, (["notes.txt", "notes-1.txt"], ["notes-1.txt"]), strict=True):
+            rows = await store.turn_rows(turn.turn_id)
+            assert [ref.name for ref in rows[0].attachments] == names
+
+    async def test_an_import_takes_them_in_and_keeps_their_ids(self, store: Store, tenant: Tenant) -> None:
+        loose, other = await a_file(store, tenant.ann), await a_file(store, tenant.ann)
+        rows = naming(elsewhere(new_conversation_id()), loose, other).rows
+        made = await store.import_conversation(tenant.ann, exported_from_rows(rows), attached=(loose.id, other.id))
+        assert made.head_turn_id is not None
+        [question, _] = await store.turn_rows(made.head_turn_id)
+        assert [(ref.file_id, ref.name) for ref in question.attachments] == [
+            (loose.id, "notes.txt"),
+            (other.id, "notes-1.txt"),
+        ]
+        assert [(file.id, file.message_id) for file in await store.files(tenant.ann, made.id)] == [
+            (loose.id, question.id),
+            (other.id, question.id),
+        ]
+
+    async def test_those_that_cannot_join_are_refused_and_nothing_is_written(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        conversation, other = await a_conversation(store, tenant.ann), await a_conversation(store, tenant.ann)
+        refused: list[tuple[File, type[Exception]]] = [
+            (await a_file(store, tenant.bob), NotFound),
+            (await a_file(store, (await a_tenant(store, "Other")).ann), NotFound),
+            (await a_file(store, tenant.ann, conversation_id=other.id), AttachedElsewhere),
+            (await a_file(store, tenant.ann, sha256=None), InvalidRequest),
+        ]
+        async with nothing_written(database):
+            for file, error in refused:
+                turn = naming(elsewhere(conversation.id), file)
+                change = ConversationChange(appended=(turn,), attached=(file.id,))
+                with pytest.raises(error):
+                    await store.change_conversation(tenant.ann, conversation.id, change)
+                with pytest.raises(error):
+                    await store.import_conversation(tenant.ann, exported_from_rows(turn.rows), attached=(file.id,))
+
+
+class TestAnExpectedHead:
+    async def test_a_change_after_another_one_is_refused(self, store: Store, tenant: Tenant) -> None:
+        conversation = await a_conversation(store, tenant.ann)
+        changes = [ConversationChange(appended=(elsewhere(conversation.id),), expected_head=None) for _ in range(5)]
+        asked = (store.change_conversation(tenant.ann, conversation.id, change) for change in changes)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert sorted(type(answer).__name__ for answer in answers) == ["Conflict"] * 4 + ["Conversation"]
+        after = await store.conversation(tenant.ann, conversation.id)
+        assert after.turn_count == 1
+        last = ConversationChange(appended=(elsewhere(conversation.id),), expected_head=after.head_turn_id)
+        assert (await store.change_conversation(tenant.ann, conversation.id, last)).turn_count == 2

@@ -345,6 +345,7 @@ BY_ID: dict[str, tuple[str, Callable[[Stage, Any], Awaitable[object]]]] = {
     "claim: beside": ("turn", lambda s, i: s.claim(conversation_id=s.settled.conversation_id, beside=i)),
     "append": ("conv", lambda s, i: s.store.append(s.tenant.ann, i, elsewhere(i))),
     "request_cancel": ("turn", lambda s, i: s.store.request_cancel(s.tenant.ann, i)),
+    "add_notes": ("turn", lambda s, i: s.store.add_notes(s.tenant.ann, i, {"a": 1})),
     "turn": ("turn", lambda s, i: s.store.turn(s.tenant.ann, i)),
     "trace": ("turn", lambda s, i: s.store.trace(s.tenant.service, i)),
     "conversation": ("conv", lambda s, i: s.store.conversation(s.tenant.ann, i)),

@@ -8,6 +8,7 @@ from tests.store.factories import (
     answered,
     begin,
     claim,
+    elsewhere,
     failed,
     finish,
     finish_with_tool,
@@ -16,7 +17,7 @@ from tests.store.factories import (
     transcript_of,
     wait_in_queue,
 )
-from turnkeep.errors import CallerError, ConversationBusy, NotFound
+from turnkeep.errors import CallerError, Conflict, ConversationBusy, NotFound
 from turnkeep.ids import ConversationId, TurnId, new_turn_id
 from turnkeep.model.turns import IfBusy, Turn
 from turnkeep.store.commands import ConversationChange
@@ -306,3 +307,45 @@ class TestSwitchingTheHead:
                     await store.change_conversation(
                         tenant.ann, one.conversation_id, ConversationChange(head_turn_id=turn_id)
                     )
+
+
+class TestReplacement:
+    """A new head, and turns after it, in one write."""
+
+    async def test_turns_take_the_place_of_the_head(self, store: Store, tenant: Tenant) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        conversation_id = one.conversation_id
+        turns = (elsewhere(conversation_id, "3", "three"), elsewhere(conversation_id, "4", "four"))
+        change = ConversationChange(head_turn_id=one.id, expected_head=two.id, appended=turns)
+        changed = await store.change_conversation(tenant.ann, conversation_id, change)
+        assert (changed.head_turn_id, changed.turn_count, changed.message_count) == (turns[1].turn_id, 3, 6)
+        shown = (await store.transcript(tenant.ann, conversation_id)).data
+        assert [message.turn_id for message in shown][::2] == [one.id, *(turn.turn_id for turn in turns)]
+        assert (await store.turn(tenant.ann, turns[0].turn_id)).parent_turn_id == one.id
+
+    async def test_all_or_nothing(self, store: Store, tenant: Tenant, database: Database) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        [other] = await a_thread(store, tenant, "3")
+        conversation_id = one.conversation_id
+        turns = (elsewhere(conversation_id), elsewhere(conversation_id, turn_id=other.id))
+        change = ConversationChange(head_turn_id=one.id, expected_head=two.id, appended=turns)
+        async with nothing_written(database):
+            with pytest.raises(CallerError):
+                await store.change_conversation(tenant.ann, conversation_id, change)
+
+    async def test_not_after_another_change(self, store: Store, tenant: Tenant, database: Database) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        await finish(store, tenant.ann, conversation_id=one.conversation_id)
+        turns = (elsewhere(one.conversation_id),)
+        change = ConversationChange(head_turn_id=one.id, expected_head=two.id, appended=turns)
+        async with nothing_written(database):
+            with pytest.raises(Conflict):
+                await store.change_conversation(tenant.ann, one.conversation_id, change)
+
+    async def test_not_while_a_turn_runs(self, store: Store, tenant: Tenant, database: Database) -> None:
+        [one] = await a_thread(store, tenant, "1")
+        await begin(store, tenant.ann, conversation_id=one.conversation_id)
+        change = ConversationChange(appended=(elsewhere(one.conversation_id),))
+        async with nothing_written(database):
+            with pytest.raises(ConversationBusy):
+                await store.change_conversation(tenant.ann, one.conversation_id, change)

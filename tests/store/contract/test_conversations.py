@@ -28,7 +28,7 @@ from tests.store.factories import (
     transcript_of,
     wait_in_queue,
 )
-from turnkeep.errors import CallerError, NotFound, TooLarge
+from turnkeep.errors import CallerError, ConversationBusy, NotFound, TooLarge
 from turnkeep.ids import ConversationId, new_agent_id, new_conversation_id
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.principals import Principal
@@ -192,8 +192,18 @@ class TestChanging:
         before = await a_conversation(store, tenant.ann, title="One", model="m-1", metadata={"a": 1})
         await database.advance(seconds=1)
         changed = await store.change_conversation(tenant.ann, before.id, ConversationChange(title="Two"))
-        assert changed == structs.replace(before, title="Two", updated_at=database.now)
+        assert changed == structs.replace(before, title="Two")
         assert await store.conversation(tenant.ann, before.id) == changed
+
+    async def test_a_new_title_does_not_move_it_in_the_list(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        older = await a_conversation(store, tenant.ann, title="Older")
+        await database.advance(seconds=1)
+        newer = await a_conversation(store, tenant.ann, title="Newer")
+        await database.advance(seconds=1)
+        await store.change_conversation(tenant.ann, older.id, ConversationChange(title="Renamed"))
+        assert [hit.conversation.id for hit in (await store.conversations(tenant.ann)).data] == [newer.id, older.id]
 
     async def test_model_agent_and_metadata(self, store: Store, tenant: Tenant, database: Database) -> None:
         agent = await store.create_agent(tenant.service, AgentSpec(name="Guide"))
@@ -428,6 +438,51 @@ class TestDeletingIdleOnes:
         before = database.now + 1  # the ids of both are of the real time, which is later
         assert await store.delete_idle(unchanged_since=before) == 0
         assert (await store.conversation(tenant.service, imported.id)).deleted_at is None
+
+
+class TestUnlisted:
+    LATER = 2_000_000_000_000
+
+    async def test_no_list_and_no_search_shows_it_and_its_owner_finds_it_by_its_id(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        shown = await finish(store, tenant.ann, "words")
+        hidden = await finish(store, tenant.ann, "words", new=NewConversation(is_listed=False))
+        while await store.index_pending():
+            pass
+        for principal in (tenant.ann, tenant.service):
+            assert await listed(store, principal) == [shown.conversation_id]
+            found = await store.conversations(principal, query="words")
+            assert [hit.conversation.id for hit in found.data] == [shown.conversation_id]
+        assert (await store.conversation(tenant.ann, hidden.conversation_id)).is_listed is False
+        assert (await store.conversation(tenant.ann, shown.conversation_id)).is_listed is True
+
+    async def test_it_is_deleted_when_it_was_not_used_for_a_while(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        shown = await finish(store, tenant.ann)
+        hidden = await finish(store, tenant.ann, new=NewConversation(is_listed=False))
+        held = await begin(store, tenant.ann, new=NewConversation(is_listed=False))
+        assert await store.delete_unlisted(unchanged_since=1) == 0
+        await database.move_clock_to(self.LATER)
+        assert await store.delete_unlisted(unchanged_since=self.LATER) == 1
+        with pytest.raises(NotFound):
+            await store.conversation(tenant.ann, hidden.conversation_id)
+        for left in (shown, held):
+            assert (await store.conversation(tenant.ann, left.conversation_id)).deleted_at is None
+
+
+class TestHeads:
+    async def test_without_a_head_nothing_is_visible_until_the_next_turn(self, store: Store, tenant: Tenant) -> None:
+        turn = await finish(store, tenant.ann)
+        change = ConversationChange(without=frozenset({"head_turn_id"}))
+        changed = await store.change_conversation(tenant.ann, turn.conversation_id, change)
+        assert (changed.head_turn_id, changed.turn_count, changed.message_count) == (None, 0, 0)
+        assert (await store.transcript(tenant.ann, turn.conversation_id)).data == ()
+        held = await begin(store, tenant.ann, conversation_id=turn.conversation_id)
+        with pytest.raises(ConversationBusy):
+            await store.change_conversation(tenant.ann, turn.conversation_id, change)
+        assert (await store.turn(tenant.ann, held.turn_id)).parent_turn_id is None
 
 
 class TestPurging:

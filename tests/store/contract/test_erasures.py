@@ -85,7 +85,7 @@ async def words_everywhere(store: Store, tenant: Tenant) -> None:
         store,
         ann,
         f"{CANARY} asked",
-        new=NewConversation(title=CANARY, metadata={"note": CANARY}),
+        new=NewConversation(title=CANARY, metadata={"note": CANARY}, external_id=CANARY),
         metadata={"note": CANARY},
         idempotency_key=CANARY,
         request_hash="h",

@@ -104,6 +104,7 @@ class TestStrangers:
                 store.transcript(stranger, turn.conversation_id),
                 store.turn(stranger, turn.id),
                 store.request_cancel(stranger, turn.id),
+                store.add_notes(stranger, turn.id, {"a": 1}),
                 store.files(stranger, turn.conversation_id),
             ):
                 with pytest.raises(NotFound):

@@ -363,3 +363,15 @@ class TestManyAtOnce:
                 assert isinstance(answer, LeaseLost)
                 assert events == ["turn", "reset"]
                 assert len(await store.turn_rows(held.turn_id)) == 1
+
+
+class TestNotes:
+    async def test_they_are_merged_into_the_metadata_and_all_are_kept(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann, metadata={"topic": "a", "wire": {"model": "demo"}})
+        noted = [{"wire": {"deleted": {str(number): True}}} for number in range(5)]
+        await asyncio.gather(*(store.add_notes(tenant.ann, held.turn_id, notes) for notes in (*noted, *noted)))
+        await store.settle(held, after=1, settlement=answered(held))
+        turn = await store.add_notes(tenant.ann, held.turn_id, {"topic": {"is": "b"}})
+        deleted = {str(number): True for number in range(5)}
+        assert turn.metadata == {"topic": {"is": "b"}, "wire": {"model": "demo", "deleted": deleted}}
+        assert (await store.turn(tenant.ann, held.turn_id)).metadata == turn.metadata

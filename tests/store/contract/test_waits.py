@@ -1,18 +1,19 @@
 """Waits in the store: who may write, what an answer does, and what many waits cost."""
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
 from msgspec import structs
 
 from tests.store.databases import Database
-from tests.store.factories import LEASE_SECONDS, Tenant, answered, begin, claim, wait_in_queue
+from tests.store.factories import LEASE_SECONDS, Tenant, answered, begin, claim, failed, wait_in_queue
 from turnkeep.errors import AlreadyDecided, ConversationBusy, InvalidRequest, LeaseLost, NotFound
 from turnkeep.ids import CallId
 from turnkeep.model.turns import Held
 from turnkeep.model.waits import CallAnswer, Wait, WaitingCall, digest_of
 from turnkeep.store.ports import Store
-from turnkeep_client.wire.events import Approval, Reset, Steered, ToolCall, TurnBegan
+from turnkeep_client.wire.events import Approval, Decided, DecidedCall, Reset, Steered, ToolCall, TurnBegan
 
 ALLOW = CallAnswer(verdict="allow", by="ann")
 DENY = CallAnswer(verdict="deny", by="ann")
@@ -68,7 +69,7 @@ class TestAWait:
         await decided(store, tenant, held, {"call_1": ALLOW})
         assert await wait(store, held, database.now)
         turn = await store.turn(tenant.ann, held.turn_id)
-        assert (turn.status, turn.last_seq) == ("running", 2)
+        assert (turn.status, turn.last_seq) == ("running", 3)
 
     async def test_does_not_begin_after_a_request_to_stop(
         self, store: Store, tenant: Tenant, database: Database
@@ -90,6 +91,19 @@ class TestAWait:
         assert await store.promote_waiting() == []
         conversation = await store.conversation(tenant.ann, held.conversation_id)
         assert (conversation.running_turn_id, conversation.waiting_for) == (held.turn_id, "approval")
+
+    async def test_that_is_held_can_be_ended_by_its_holder(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        """Its sandbox was lost, its time is over, or the server shuts down."""
+        held = await begin(store, tenant.ann)
+        given = Wait(
+            calls=(a_call(),), since=0, expires_at=database.now + 1000, reason="approval", held_by=held.attempt
+        )
+        assert await store.wait(held, after=1, events=[asked(a_call())], wait=given)
+        assert (await store.turn(tenant.ann, held.turn_id)).status == "waiting"
+        settled = await store.settle(held, after=2, settlement=failed(held))
+        assert settled.turn.status == (await store.turn(tenant.ann, held.turn_id)).status == "failed"
 
     async def test_is_told_to_the_outside(self, store: Store, tenant: Tenant, database: Database) -> None:
         held = await begin(store, tenant.ann)
@@ -124,6 +138,64 @@ class TestAnAnswer:
         began = (await store.events(held.turn_id))[-1].event
         assert isinstance(began, TurnBegan)
         assert (began.status, began.attempt) == ("running", adopted.held.attempt)
+
+    async def test_each_decision_is_an_event(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now, a_call("one"), a_call("two"), a_call("three"))
+        edited = structs.replace(ALLOW, args={"amount": 4})
+        await decided(store, tenant, held, {"one": edited, "two": structs.replace(DENY, reason="No.")})
+        await decided(store, tenant, held, {"one": edited})
+        await decided(store, tenant, held, {"three": ALLOW})
+        at = database.now
+        first, second = [recorded.event for recorded in await store.events(held.turn_id, after=2)]
+        assert first == Decided(
+            decisions=(
+                DecidedCall(call_id="one", decision="allow", by="ann", at=at, args={"amount": 4}),
+                DecidedCall(call_id="two", decision="deny", by="ann", at=at, reason="No."),
+            )
+        )
+        assert second == Decided(decisions=(DecidedCall(call_id="three", decision="allow", by="ann", at=at),))
+
+    async def test_of_a_turn_that_is_held_is_told_by_its_holder(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        given = Wait(
+            calls=(a_call(),), since=0, expires_at=database.now + 1000, reason="approval", held_by=held.attempt
+        )
+        assert await store.wait(held, after=1, events=[asked(a_call())], wait=given)
+        assert await decided(store, tenant, held, {"call_1": ALLOW}) == "running"
+        assert (await store.turn(tenant.ann, held.turn_id)).last_seq == 2
+        await store.record(held, after=2, events=[Decided(decisions=())])
+
+    @pytest.mark.parametrize("when", ["waiting", "running", "settled"])
+    async def test_a_repeat_that_remembers_is_remembered(
+        self, store: Store, tenant: Tenant, database: Database, when: str
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now, a_call("one", identity="pay#1"), a_call("two", identity="mail#1"))
+        await decided(store, tenant, held, {"one": ALLOW})
+        if when != "waiting":
+            await decided(store, tenant, held, {"two": ALLOW})
+        if when == "settled":
+            [adopted] = await store.adopt("worker-2", lease_seconds=LEASE_SECONDS, only_handed_over=True)
+            await store.settle(adopted.held, after=adopted.turn.last_seq, settlement=answered(adopted.held))
+        before = await store.turn(tenant.ann, held.turn_id)
+        always = structs.replace(ALLOW, is_remembered=True, by="bob")
+        await decided(store, tenant, held, {"one": always})
+        assert await store.trusted_tools(held.conversation_id) == {":pay#1"}
+        after = await store.turn(tenant.ann, held.turn_id)
+        assert (after.status, after.last_seq, after.wait) == (before.status, before.last_seq, before.wait)
+        with pytest.raises(AlreadyDecided):
+            await decided(store, tenant, held, {"one": structs.replace(always, args={"amount": 9})})
+
+    async def test_what_was_denied_is_not_remembered(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        await wait(store, held, database.now)
+        await decided(store, tenant, held, {"call_1": DENY})
+        with pytest.raises(AlreadyDecided):
+            await decided(store, tenant, held, {"call_1": structs.replace(ALLOW, is_remembered=True)})
+        assert await store.trusted_tools(held.conversation_id) == frozenset()
 
     async def test_all_of_a_request_or_none(self, store: Store, tenant: Tenant, database: Database) -> None:
         held = await begin(store, tenant.ann)
@@ -183,6 +255,34 @@ class TestAnAnswer:
         assert again.turn.wait is not None
         assert again.turn.wait.calls[0].allowed_args == {"amount": 5}
         assert isinstance((await store.events(held.turn_id))[-1].event, Reset)
+
+    async def test_lets_a_call_of_a_box_begin_once(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann)
+        calls, digest = (a_call("call_1"), a_call("call_2"), a_call("call_3")), a_call().digest
+        given = Wait(
+            calls=calls,
+            since=database.now,
+            expires_at=database.now + WAIT_SECONDS * 1000,
+            reason="approval",
+            held_by=held.attempt,
+        )
+        assert await store.wait(held, after=1, events=[asked(*calls)], wait=given)
+
+        async def spend(name: str, digest: str = digest, attempt: int = held.attempt) -> bool:
+            return await store.spend_answer(held.turn_id, attempt, CallId(name), digest)
+
+        assert not await spend("call_1"), "nobody has answered it"
+        await decided(store, tenant, held, {"call_1": ALLOW, "call_2": DENY, "call_3": ALLOW})
+        assert not await spend("call_2"), "it was denied"
+        assert not await spend("call_x")
+        assert not await spend("call_1", digest_of("pay", {"amount": 500}))
+        assert not await spend("call_1", attempt=held.attempt + 1)
+        told = await asyncio.gather(*(spend("call_1") for _ in range(200)))
+        assert told.count(True) == 1
+        await decided(store, tenant, held, {"call_1": ALLOW})  # a repeat of the answer gives it no second beginning
+        assert not await spend("call_1")
+        await store.request_cancel(tenant.ann, held.turn_id)
+        assert not await spend("call_3"), "the turn shall stop"
 
     async def test_may_trust_the_tool(self, store: Store, tenant: Tenant, database: Database) -> None:
         held = await begin(store, tenant.ann)

@@ -1,7 +1,9 @@
-"""Query plans: what runs every second, and what pages and turns read, must not cost more when there is more data."""
+"""Query plans: what runs every second, and what pages and turns read, must not cost more when there is more data, and
+looks only at the partitions that its turns are in."""
 
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -10,9 +12,11 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from tests.store.factories import Tenant
+from tests.store.factories import Tenant, a_conversation, a_file, begin, finish
 from turnkeep.ids import first_turn_id
+from turnkeep.store.commands import ConversationFilter
 from turnkeep.store.postgres import PostgresStore
+from turnkeep.store.postgres.io.pool import Connection
 from turnkeep.store.postgres.io.statements import statements
 
 FEW, MANY = 30_000, 500_000
@@ -27,15 +31,20 @@ MONTHS = 24
 MONTH_MS = 30 * 86_400_000
 BEGINNING = time.time_ns() // 1_000_000
 
-# One in a second, of a thousand users. Each has a settled turn of two messages, and a title that can be found. For
-# every ten there is a file, in a conversation or saved, of which the first few are deleted, and a table. In the first
-# ten thousand a second turn waits for a person.
+# One in a second, of a thousand users. Half of them have an agent, and hardly any is no chat, or unlisted. Each has a
+# settled turn of two messages, and a title that can be found. For every ten there is a file, in a conversation or
+# saved, of which the first few are deleted, and a table. In the first ten thousand a second turn waits for a person.
+# Each user has slots of usage.
 INSERTS = (
     """
 INSERT INTO turnkeep.conversations (id, org_id, workspace_id, user_id, kind, title, turn_count, message_count,
-                                    next_ordinal, indexed_ordinal, head_turn_id, created_at, updated_at)
-SELECT format('conv_%s', n), {org}, {workspace}, format('user_%s', n % {users}), 'chat', 'Title ' || n, 1, 2, 2,
-       CASE WHEN n > {size} - {waiting} THEN 0 ELSE 1 END, {turn}, n * 1000, n * 1000
+                                    next_ordinal, indexed_ordinal, head_turn_id, created_at, updated_at, agent_id,
+                                    external_id, is_listed)
+SELECT format('conv_%s', n), {org}, {workspace}, format('user_%s', n % {users}),
+       CASE n % 5000 WHEN 11 THEN 'run' WHEN 12 THEN 'sandbox' ELSE 'chat' END, 'Title ' || n, 1, 2, 2,
+       CASE WHEN n > {size} - {waiting} THEN 0 ELSE 1 END, {turn}, n * 1000, n * 1000,
+       CASE WHEN n % 5000 IN (11, 12, 13) THEN 'agent_rare' WHEN n % 2 = 0 THEN 'agent_usual' END, format('doc-%s', n),
+       n % 5000 <> 14
   FROM generate_series(1, {size}) n
 """,
     """
@@ -101,6 +110,14 @@ SELECT format('webhook_%s', n % 10 + 1), format('evt_%s', n), {org}, format('use
        {later} - n, CASE WHEN n <= 5 THEN n END, 1
   FROM generate_series(1, {size}) n
 """,
+    """
+INSERT INTO turnkeep.usage_slots (org_id, scope, scope_id, month, slot)
+SELECT {org}, 'user', format('user_%s', n), '2025-06', 1 FROM generate_series(1, {users}) n
+""",
+    """
+INSERT INTO turnkeep.usage_day_slots (org_id, workspace_id, day, user_id, agent_id, model, source, slot)
+SELECT {org}, {workspace}, '2025-06-01', format('user_%s', n), '', '', 'api', 1 FROM generate_series(1, {users}) n
+""",
 )
 LATER = 2**62
 """After everything that was made."""
@@ -113,6 +130,11 @@ class Case(Struct, frozen=True):
     values: tuple[Any, ...] = ()
     rows: int | None = None
     blocks: int = 60
+    partitions: int = 1
+    """Of how many partitions of a table it may look at rows or entries of an index."""
+    by_array: bool = False
+    """It finds turns by an array. PostgreSQL does not choose partitions by an array that a generic plan does not know,
+    and looks once into the index of each."""
     as_client: bool = False
 
 
@@ -134,7 +156,10 @@ class Crowd(Struct, frozen=True):
         none: list[str] = []
         some = [self.turn(n) for n in range(1, self.size, self.size // 10)]
         return (
-            Case("due_work", rows=1, blocks=100),
+            Case("due_work", (False,), rows=1, blocks=100),
+            Case("due_work", (True,), rows=1, blocks=100),
+            Case("park_waiting", (500,), rows=0),
+            Case("backlog", rows=1, blocks=100),
             Case("hold_sweep", ("worker-1", 1_000)),
             Case("conversations_waiting", rows=0),
             Case("expired_turns", (50, False), rows=0),
@@ -143,15 +168,27 @@ class Crowd(Struct, frozen=True):
             Case("last_seqs", ([self.turn(n) for n in range(1, 11)],), rows=10),
             Case("make_partition", ("messages", "messages_first", self.turn(1), self.turn(2)), rows=1, blocks=200),
             Case("turns_to_compact", ("", 10), rows=10),
-            Case("events_of_turns", (some,), rows=2 * len(some), blocks=200),
-            Case("rows_of_turns", (some,), rows=2 * len(some), blocks=200),
-            Case("compact_turns", (self.turn(9), some, some, [0] * len(some)), rows=0, blocks=1_500),
-            Case("turns_to_pack", (self.turn(1), self.turn(self.size // 2), 10), rows=10, blocks=150),
-            Case("pack_events", (some,), rows=0, blocks=1_000),
+            Case("events_of_turns", (some,), rows=2 * len(some), blocks=200, partitions=len(some), by_array=True),
+            Case("rows_of_turns", (some,), rows=2 * len(some), blocks=200, partitions=len(some), by_array=True),
+            Case(
+                "compact_turns",
+                (self.turn(9), some, some, [0] * len(some)),
+                rows=0,
+                blocks=1_500,
+                partitions=len(some),
+                by_array=True,
+            ),
+            Case(
+                "turns_to_pack", (self.turn(1), self.turn(self.size // MONTHS), 10), rows=10, blocks=100, partitions=2
+            ),
+            Case("pack_events", (some,), rows=0, blocks=1_000, partitions=len(some), by_array=True),
             Case("delete_idle", (LATER, "conv_2", 10), rows=10, blocks=500),
+            Case("delete_unlisted", (LATER, "~", 4), rows=4, blocks=300),
+            Case("add_up_slots", (10,), rows=10, blocks=300),
+            Case("add_up_day_slots", (10,), rows=10, blocks=400),
             Case("turns_to_purge", (["conv_41", "conv_61"],), rows=4),
-            Case("purge_messages", (some[:3],), rows=0, blocks=200),
-            Case("purge_events", (some[:3],), rows=0, blocks=200),
+            Case("purge_messages", (some[:3],), rows=0, blocks=200, partitions=3, by_array=True),
+            Case("purge_events", (some[:3],), rows=0, blocks=200, partitions=3, by_array=True),
             Case("pending_titles", (None, 500), rows=WAITING),
             Case("pending_titles", (self.tenant.workspace.id, 500), rows=WAITING),
             Case("pending_conversations", (None, 500, 50), rows=WAITING),
@@ -168,6 +205,7 @@ class Crowd(Struct, frozen=True):
             Case("take_deliveries", ("", none, none, 8, 64, 1_000), rows=5, blocks=250),
             Case("take_deliveries", ("webhook_4", ["webhook_5"], none, 8, 64, 1_000), rows=1, blocks=150),
             Case("purge_old_deliveries", (0, 100), rows=0),
+            Case("purge_orphaned_deliveries", (100,), rows=0, blocks=120),
             Case("purgeable", (LATER, 100), rows=0),
             Case("purgeable_files", (none, LATER, 100), rows=3),
             Case("purgeable_files", (["conv_41", "conv_61"], 0, 100), rows=2),
@@ -202,15 +240,29 @@ class Crowd(Struct, frozen=True):
             Case("my_transcript", (*everyone, "conv_7", False, 2**31 - 1, 0, 51), rows=2, as_client=True),
             Case("my_transcript", (*everyone, "conv_7", True, 0, -1, 51), rows=2, as_client=True),
             Case("my_saved_files", (*user, "~", 51), as_client=True, blocks=600),
-            Case("window", ("conv_7", 20, 1_001, 2**31 - 1), rows=2),
+            Case("window", ("conv_7", 20, 1_001, 2**31 - 1), rows=2, partitions=2),
             Case("events_after", (self.turn(7), 0, 1_000), rows=2),
             Case("turn_rows", (self.turn(7),), rows=2),
             Case("old_events", (self.turn(7),), rows=0),
-            Case("conversation_rows", ("conv_7", 0, -1, 100), rows=2),
-            Case("found_conversations", (*owner, "number7", LATER, "~", 21), rows=1),
-            Case("found_conversations", (*owner, "hello", LATER, "~", 21), rows=21, blocks=1_000),
-            Case("found_conversations", (*anyone, "seldom", LATER, "~", 21), rows=3, blocks=120),
-            Case("found_conversations", (*anyone, "hello", LATER, "~", 21), rows=21, blocks=6_000),
+            Case("conversation_rows", ("conv_7", 0, -1, 100), rows=2, partitions=2),
+            Case("conversation_of_host", (workspace, "user_7", "doc-7"), rows=1),
+            Case("listed_conversations", (*anyone, LATER, "~", 21, only(external_id="doc-7")), rows=1),
+            Case("listed_conversations", (*owner, LATER, "~", 21, only(external_id="doc-7", since=1)), rows=1),
+            Case("listed_conversations", (*anyone, LATER, "~", 21, only(external_id="none")), rows=0),
+            Case("listed_conversations", (*anyone, LATER, "~", 3, only(agent_id="agent_rare")), rows=3),
+            Case("listed_conversations", (*owner, LATER, "~", 21, only(agent_id="agent_rare")), rows=0, blocks=800),
+            Case("listed_conversations", (*anyone, LATER, "~", 21, only(agent_id="agent_usual")), rows=21, blocks=900),
+            Case("listed_conversations", (*anyone, LATER, "~", 3, only(kind="run")), rows=3),
+            Case("listed_conversations", (*anyone, LATER, "~", 3, only(kind="sandbox", since=1)), rows=3),
+            Case("listed_conversations", (*anyone, LATER, "~", 21, only(kind="chat")), rows=21, blocks=900),
+            Case("listed_conversations", (*owner, LATER, "~", 21, only(since=1)), rows=21, blocks=250),
+            Case("listed_conversations", (*anyone, LATER, "~", 21, only(since=LATER)), rows=0),
+            Case("found_conversations", (*owner, "number7", LATER, "~", 21, None), rows=1),
+            Case("found_conversations", (*owner, "number7", LATER, "~", 21, only(since=1)), rows=1),
+            Case("found_conversations", (*owner, "hello", LATER, "~", 21, None), rows=21, blocks=1_000),
+            Case("found_conversations", (*anyone, "seldom", LATER, "~", 21, None), rows=3, blocks=120),
+            Case("found_conversations", (*anyone, "hello", LATER, "~", 21, None), rows=21, blocks=6_000),
+            Case("found_conversations", (*anyone, "hello", LATER, "~", 3, only(kind="run")), rows=3, blocks=6_000),
             Case("found_messages", (found, "seldom"), rows=3),
             Case("my_found", (*everyone, found), rows=3, as_client=True),
             Case("my_messages", (*everyone, [self.turn(1), self.turn(2)], [0, 1]), rows=2, as_client=True),
@@ -237,16 +289,24 @@ class Crowd(Struct, frozen=True):
             await self.connection.execute("ROLLBACK")
             await self.connection.execute("DEALLOCATE asked")
         [plan] = msgspec.json.decode(found)
-        return list(_problems(case, plan["Plan"]))
+        return list(_problems(case, plan["Plan"], mode))
 
 
-def _problems(case: Case, plan: dict[str, Any]) -> Iterator[str]:
+def only(**fields: Any) -> str:
+    """A filter as it is sent."""
+    return msgspec.json.encode(ConversationFilter(**fields)).decode()
+
+
+def _problems(case: Case, plan: dict[str, Any], mode: str) -> Iterator[str]:
     label = f"{case.name}{case.values}"[:120]
     blocks = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     if blocks > case.blocks:
         yield f"{label} read {blocks} blocks, more than {case.blocks}"
     if case.rows is not None and plan["Actual Rows"] != case.rows:
         yield f"{label} found {plan['Actual Rows']} rows, not {case.rows}"
+    most = max(Counter(visited(plan)).values(), default=0)
+    if most > case.partitions and not (case.by_array and mode == "force_generic_plan"):
+        yield f"{label} looked at {most} partitions, more than {case.partitions}"
     for node in nodes(plan):
         if "Seq Scan" in node["Node Type"] and LARGE.match(node["Relation Name"]) and not is_small(node):
             yield f"{label} reads all of {node['Relation Name']}"
@@ -258,6 +318,12 @@ def _literal(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {None: "NULL", True: "true", False: "false"}[value]
     return repr(value)
+
+
+def visited(plan: dict[str, Any]) -> list[str]:
+    """For each partition that the plan has looked at, the table that it is of. Others were left out, or never read."""
+    read = {node["Relation Name"] for node in nodes(plan) if "Relation Name" in node and node["Actual Loops"]}
+    return [found[1] for name in read if (found := PARTITION.match(name))]
 
 
 def is_small(node: dict[str, Any]) -> bool:
@@ -311,6 +377,57 @@ class TestManyConversations:
     async def test_make_no_list_page_window_or_search_read_more(self, crowd: Crowd) -> None:
         for mode in ("force_custom_plan", "force_generic_plan"):
             assert "\n".join(await crowd.problems(crowd.reads, mode)) == ""
+
+
+BY_KEY = {
+    *("adopt_turns", "promotion_facts", "start_waiting", "index_titles", "limits_of"),
+    *("compacted_up_to", "partitions", "drop_partition", "not_purged"),
+    *("purge_conversations", "purge_deleted_files", "purge_files", "purge_logs", "purge_outbox", "purge_search"),
+    *("purge_tokens", "purge_turns", "erase_rows", "erase_table", "end_import"),
+}
+"""What a sweep does about rows whose keys it has found, and what it asks the catalogue or a table of one row."""
+
+
+class TestASweep:
+    async def test_has_no_statement_that_is_not_looked_at_here(
+        self, store: PostgresStore, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names, asked = {text: name for name, text in statements().items()}, set[str]()
+        fetch = Connection.fetch
+
+        async def noted(connection: Connection, query: str, *values: Any) -> Any:
+            asked.add(names[query])
+            return await fetch(connection, query, *values)
+
+        old = await finish(store, tenant.ann)
+        await store.hand_over([await begin(store, tenant.ann)])
+        gone = await a_conversation(store, tenant.ann)
+        await a_file(store, tenant.ann, conversation_id=gone.id)
+        await store.delete_conversation(tenant.ann, gone.id)
+        monkeypatch.setattr(Connection, "fetch", noted)
+        await store.due_work()
+        await store.backlog()
+        await store.hold_sweep("worker-1", seconds=1)
+        await store.promote_waiting()
+        await store.end_overdue_waits()
+        await store.adopt("worker-1", lease_seconds=1)
+        await store.cancel_unwatched()
+        await store.last_seqs([old.id])
+        await store.take_erasures(lease_seconds=1)
+        await store.take_entries(lease_seconds=1)
+        await store.index_pending()
+        await store.add_up_usage()
+        await store.purge_deliveries()
+        await store.purge_knowledge(before=LATER)
+        await store.delete_idle(unchanged_since=0)
+        await store.delete_unlisted(unchanged_since=0)
+        await store.purge(deleted_before=LATER)
+        await store.drop_unfinished(created_before=LATER, unused_before=LATER)
+        await store.compact(settled_before=LATER)
+        await store.make_partitions(now=BEGINNING)
+        await store.drop_partitions(ended_before=BEGINNING)
+        assert {"adopt_turns", "compact_turns", "purge_conversations", "index_turns"} <= asked
+        assert asked - BY_KEY == asked & {case.name for case in Crowd(None, tenant, FEW).sweep}
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

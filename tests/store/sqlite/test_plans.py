@@ -131,7 +131,7 @@ class TestTurnsThatWait:
     ) -> None:
         async def cost() -> int:
             before = instructions.count
-            await store.due_work()
+            assert not (await store.due_work(queue=False)).has_unindexed
             await store.adopt("worker-2", lease_seconds=10)
             await store.cancel_unwatched()
             await store.end_overdue_waits()
@@ -151,5 +151,25 @@ class TestTurnsThatWait:
             """,
             (tenant.org.id, tenant.workspace.id),
         )
+        other.execute(
+            """
+            INSERT INTO conversations (id, org_id, workspace_id, kind, next_ordinal, created_at, updated_at)
+            SELECT conversation_id, org_id, workspace_id, 'chat', 3, 1, 1 FROM turns WHERE waiting IS NOT NULL
+            """
+        )
+        other.execute(
+            """
+            INSERT INTO turns (id, org_id, workspace_id, conversation_id, ordinal, active, status, attempt, last_seq,
+                               principal_ref, source, month, background, created_at)
+            SELECT id || 'q', org_id, workspace_id, conversation_id, 2, 0, 'queued', 0, 1, 'user_1', 'api', '2025-06',
+                   1, 1
+              FROM turns WHERE waiting IS NOT NULL
+            """
+        )
+        [(unindexed,)] = other.execute("SELECT count(*) FROM unindexed").fetchall()
+        assert isinstance(unindexed, int)
+        assert unindexed >= 10_000
         other.close()
+        assert (await store.due_work(queue=False)).has_unindexed
+        await store.index_pending()
         assert await cost() <= alone + 50

@@ -1,18 +1,34 @@
 """The verbs of conversations."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from turnkeep.ids import ConversationId
+from turnkeep.ids import ConversationId, FileId
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
-from turnkeep.store.commands import ConversationChange, ConversationWithQueue, Exported, NewConversation, Page, Purged
+from turnkeep.store.commands import (
+    EVERYTHING,
+    ConversationChange,
+    ConversationFilter,
+    ConversationWithQueue,
+    Exported,
+    NewConversation,
+    Page,
+    Purged,
+)
 
 
 class ConversationStore(Protocol):
     """Conversations, as lists and as transcripts."""
 
-    async def create_conversation(self, principal: Principal, new: NewConversation) -> Conversation: ...
+    async def create_conversation(self, principal: Principal, new: NewConversation) -> Conversation:
+        """Raises ExternalIdTaken if the principal has a conversation of the new one's `external_id`. Of several that
+        come at the same time, one makes it."""
+
+    async def conversation_of_host(self, principal: Principal, external_id: str) -> Conversation | None:
+        """The principal's own conversation of this external id, if there is one that is not deleted. A service that
+        acts for no user finds those that belong to no user."""
 
     async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation: ...
 
@@ -23,10 +39,17 @@ class ConversationStore(Protocol):
         never both or neither."""
 
     async def conversations(
-        self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
+        self,
+        principal: Principal,
+        *,
+        query: str | None = None,
+        only: ConversationFilter = EVERYTHING,
+        limit: int = 20,
+        cursor: str | None = None,
     ) -> Page[Hit]:
-        """Newest change first; runs are not listed. `query` searches titles and visible messages: every word of
-        it must occur, the last one perhaps as the beginning of a word; works for CJK."""
+        """Newest change first; runs are listed only if `only` asks for them, and those with `is_listed` false never.
+        `query` searches titles and visible messages: every word of it must occur, the last one perhaps as the beginning
+        of a word; works for CJK."""
 
     async def index_pending(self, *, limit: int = 500) -> int:
         """Make settled turns searchable; return how many conversations were brought up to date.
@@ -42,11 +65,17 @@ class ConversationStore(Protocol):
         """Soft, with its files; a turn that runs is asked to stop in the same transaction."""
 
     async def restore_conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
-        """Undo the delete; revives only the files which that delete took. One that is not deleted stays as it is."""
+        """Undo the delete; revives only the files which that delete took. One that is not deleted stays as it is.
+
+        Its external id is lost if another conversation of its owner has taken it meanwhile.
+        """
 
     async def delete_idle(self, *, unchanged_since: int, limit: int = 100) -> int:
         """Delete conversations that have not changed since that moment and in which no turn runs or waits, as
         `delete_conversation` does; return how many. Takes some at a time. What was imported later stays."""
+
+    async def delete_unlisted(self, *, unchanged_since: int, limit: int = 100) -> int:
+        """The same for conversations that no list shows."""
 
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
         """Erase what was soft-deleted before that moment and in which no turn runs any more."""
@@ -70,5 +99,11 @@ class ConversationStore(Protocol):
     async def export_conversation(self, principal: Principal, conversation_id: ConversationId) -> Exported:
         """Everything, without loss. Forbidden for anyone but a service."""
 
-    async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
-        """The same conversation again under new ids, owned by the principal; running turns are refused."""
+    async def import_conversation(
+        self, principal: Principal, exported: Exported, *, attached: Sequence[FileId] = ()
+    ) -> Conversation:
+        """The same conversation again under new ids, owned by the principal; running turns are refused.
+
+        It keeps its external id unless the principal has a conversation of that id. Files in `attached` are here
+        already: they keep their ids and join the conversation, as with `change_conversation`.
+        """

@@ -58,6 +58,9 @@ class FileStore(Protocol):
     async def saved_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
         """The workspace's Files, newest first, for everyone in it."""
 
+    async def loose_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
+        """The principal's own files that are ready and in no conversation yet, newest first."""
+
     async def delete_file(self, principal: Principal, file_id: FileId) -> None:
         """Soft. One of the workspace's Files may be deleted by the user who saved it, by an admin and by a service."""
 

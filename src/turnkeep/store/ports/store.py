@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from turnkeep.store.commands import ConnectionUse
 from turnkeep.store.ports.conversations import ConversationStore
 from turnkeep.store.ports.directory import DirectoryStore
 from turnkeep.store.ports.erasures import ErasureStore
@@ -29,5 +30,8 @@ class Store(
     async def check_ready(self) -> str | None:
         """Return if the database takes writes and this release works with its schema, with what an operator should know
         about that schema. Raises Unavailable or SchemaMismatch. Cheap, and never repeated for long."""
+
+    def connection_use(self) -> ConnectionUse:
+        """How the connections of this process are used. A database without connections has waited for none."""
 
     async def close(self) -> None: ...

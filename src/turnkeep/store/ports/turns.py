@@ -12,6 +12,7 @@ from turnkeep.store.commands import (
     ROW_LIMIT,
     Adopted,
     Appended,
+    Backlog,
     Claim,
     Claimed,
     DueWork,
@@ -23,7 +24,7 @@ from turnkeep.store.commands import (
     TurnTrace,
     Window,
 )
-from turnkeep_client.wire.blocks import Usage
+from turnkeep_client.wire.blocks import JsonObject, Usage
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 
@@ -75,21 +76,33 @@ class TurnStore(Protocol):
         """
 
     async def wait(self, held: Held, *, after: int, events: Sequence[TurnEvent], wait: Wait) -> bool:
-        """Record these events, and let the turn wait from now on; the holder loses it. An entry of the outbox tells of
-        it. False, with nothing written, if a stop was requested. Repeats and errors as for `record`.
+        """Record these events, and let the turn wait from now on. The holder loses it, unless the wait is `held_by` its
+        attempt. An entry of the outbox tells of it. False, with nothing written, if a stop was requested. Repeats and
+        errors as for `record`.
         """
 
     async def answer_calls(
         self, principal: Principal, turn_id: TurnId, answers: Mapping[CallId, CallAnswer], *, reason: WaitReason
     ) -> Turn:
         """Store the answers of calls that wait for this `reason`. With the last one the turn goes on: any worker may
-        adopt it. The first answer of a call holds, and a repeat changes nothing.
+        adopt it. The first answer of a call holds. A repeat changes nothing, but what it remembers is remembered.
+
+        Decisions are recorded as an event too, unless a worker holds the turn, which then records them itself.
 
         Raises NotFound for a call that does not wait, and AlreadyDecided for another answer than the first.
         """
 
     async def end_overdue_waits(self) -> list[TurnId]:
         """Let turns go on whose answers did not come in time; return their ids. Any worker may adopt them."""
+
+    async def end_held_wait(self, turn_id: TurnId, attempt: int) -> Turn | None:
+        """End the wait of a turn that this attempt holds, if its time is over by the clock of the store: what has no
+        answer gets none any more. None, with nothing written, if the time is not over or the turn does not wait."""
+
+    async def spend_answer(self, turn_id: TurnId, attempt: int, call_id: CallId, digest: str) -> bool:
+        """Let a call begin that a person has allowed with the arguments of this digest, in a turn that this attempt
+        holds. False if it was not allowed, has begun before, or the turn has ended or shall stop: of any number of
+        requests, one is told True."""
 
     async def trusted_tools(self, conversation_id: ConversationId) -> frozenset[str]:
         """The tools whose calls need no decision in this conversation (`model.waits.trust_of`)."""
@@ -132,11 +145,15 @@ class TurnStore(Protocol):
         For adoptions whose answer was lost: the worker knows the name of the adoption, but not the turns.
         """
 
-    async def due_work(self) -> DueWork:
+    async def due_work(self, *, queue: bool = True) -> DueWork:
         """What there is to do for `promote_waiting`, `adopt`, `cancel_unwatched` and `index_pending`, in one look.
 
-        The look is cheap, and reads no more when there are more conversations.
+        The look is cheap, and reads no more when there are more conversations, or more turns that wait for answers. It
+        reads every turn in a queue, so look there only from time to time (`queue`).
         """
+
+    async def backlog(self) -> Backlog:
+        """How many turns do not run, and how long they have waited. It reads those turns alone."""
 
     async def hold_sweep(self, worker: str, *, seconds: float) -> bool:
         """Take the sweep lease for this long, or keep it. False while another worker has it.
@@ -155,6 +172,10 @@ class TurnStore(Protocol):
 
         A running turn is only marked: its holder learns of it from `record` and `renew`. Repeats change nothing.
         """
+
+    async def add_notes(self, principal: Principal, turn_id: TurnId, notes: JsonObject) -> Turn:
+        """Merge these notes into the metadata of the turn. Objects in it are merged in the same way, other values are
+        replaced. Of several calls at once all are kept. Repeats change nothing."""
 
     async def watch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
         """Readers are attached to these turns: `watched_until` moves to that far from now (never backwards)."""

@@ -6,28 +6,35 @@ being used. What the reader gets is then read on the client path.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
-from turnkeep.errors import InvalidRequest
-from turnkeep.ids import ConversationId, WorkspaceId, check_id, first_conversation_id, new_conversation_id
+from turnkeep.errors import ExternalIdTaken, InvalidRequest
+from turnkeep.ids import ConversationId, FileId, WorkspaceId, check_id, first_conversation_id, new_conversation_id
 from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
 from turnkeep.model.principals import Principal
 from turnkeep.model.text_search import SearchQuery, parse_query, snippet, tokens_of
 from turnkeep.model.turns import Turn
 from turnkeep.store.checks import (
+    check_append,
     check_change,
+    check_external_id,
+    check_filter,
+    check_ids,
     check_limit,
     check_new_conversation,
     check_service,
     check_text,
 )
 from turnkeep.store.commands import (
+    EVERYTHING,
     ConversationChange,
+    ConversationFilter,
     ConversationWithQueue,
     Exported,
     NewConversation,
@@ -40,11 +47,10 @@ from turnkeep.store.commands import (
 from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
 from turnkeep.store.exports import checked_and_renamed
 from turnkeep.store.fulltext import CHUNK_TURNS, SWEPT_WRITES, PendingConversation, index_in_chunks, tsquery_text
-from turnkeep.store.postgres.directory import check_user
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.io.pool import Rows
 from turnkeep.store.postgres.leases import cancel_waiting
-from turnkeep.store.postgres.turns import ALL
+from turnkeep.store.postgres.turns import ALL, appending
 from turnkeep.store.rows import (
     CONVERSATION_COLUMNS,
     conversation_record,
@@ -57,17 +63,29 @@ from turnkeep.store.rows import (
     to_recorded,
     to_turn,
 )
+from turnkeep.store.rules.claims import (
+    Attachable,
+    Attachment,
+    attach,
+    joined_files,
+    named_rows,
+    named_traces,
+    user_gone,
+)
 from turnkeep.store.rules.conversations import (
     Ahead,
     Head,
     changed,
+    check_expected_head,
     check_head,
+    check_idle,
     check_new,
     imported_conversation,
     imported_rows,
     insertion,
     new_conversation,
     no_conversation,
+    without_external_id,
 )
 from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.files import imported_files
@@ -78,6 +96,7 @@ LAST = 2**31 - 1
 LATEST = 2**63 - 1
 QUERY_CHARS = 1_000
 INDEXED_BEFORE_SEARCH = 500
+_to_attachable = msgspec.json.Decoder(Attachable).decode
 _CONVERSATION_WIDTH = len(CONVERSATION_COLUMNS.split(","))
 
 _PURGED_OF_TURNS = ("purge_events", "purge_logs", "purge_messages", "purge_tokens")
@@ -114,16 +133,21 @@ class PostgresConversations:
         check_new(has_workspace=has_workspace, has_agent=has_agent)
         conversation = new_conversation(principal, new, new_conversation_id(), now)
         record = json_text(insertion(conversation, principal.org_id))
-
-        async def work(statements: Statements) -> Rows:
-            await check_user(statements, principal)
-            return await statements.fetch("insert_conversation", record, title_tokens(new.title))
-
-        made = await self._database.transact(work)
-        # No row: the answer to an earlier try was lost, or the workspace was deleted meanwhile.
+        made = await _insert(self._database.write, principal, record, title_tokens(new.title))
+        # Not made: the answer to an earlier try was lost, the external id is taken, or the workspace is gone.
         if not made and not await self._database.read("own_conversation", *owner_of(principal), conversation.id):
-            raise no_workspace()
+            if new.external_id is None:
+                raise no_workspace()
+            if (taken := await self.conversation_of_host(principal, new.external_id)) is not None:
+                raise ExternalIdTaken(taken.id)
+            return await self.create_conversation(principal, new)  # the other one was deleted meanwhile
         return conversation
+
+    async def conversation_of_host(self, principal: Principal, external_id: str) -> Conversation | None:
+        check_external_id(external_id)
+        whose = (principal.workspace_id, principal.user_id or "")
+        found = await self._database.read("conversation_of_host", *whose, external_id)
+        return to_conversation(found[0]) if found else None
 
     async def conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
         check_id(conversation_id, "conv")
@@ -146,12 +170,25 @@ class PostgresConversations:
         )
 
     async def conversations(
-        self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
+        self,
+        principal: Principal,
+        *,
+        query: str | None = None,
+        only: ConversationFilter = EVERYTHING,
+        limit: int = 20,
+        cursor: str | None = None,
     ) -> Page[Hit]:
         check_limit(limit)
-        of = list_of(query)
+        check_filter(only)
+        of = list_of(query, only)
         before = (LATEST, "") if cursor is None else decode_cursor(cursor, of, tuple[int, str])
-        if query is None:
+        if query is None and only != EVERYTHING:
+            values = (*owner_of(principal), *before, limit + 1, json_text(only))
+            found = [id_ for (id_,) in await self._database.read("listed_conversations", *values)]
+            rows = await self._database.read_as(principal, "my_found", found) if found else []
+            hits = [Hit(conversation=to_conversation(row), snippet=None) for row in rows]
+            limit = rows_that_fit(rows, limit)
+        elif query is None:
             rows = await self._database.read_as(principal, "my_conversations", *before, limit + 1)
             hits = [Hit(conversation=to_conversation(row), snippet=None) for row in rows]
             limit = rows_that_fit(rows, limit)
@@ -160,11 +197,13 @@ class PostgresConversations:
             wanted = parse_query(query)
             if wanted.is_empty:
                 return Page(data=())
-            hits, limit = await self._search.find(principal, wanted, before, limit)
+            hits, limit = await self._search.find(principal, wanted, only, before, limit)
         return page_of(hits, limit=limit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
-        return await self._search.index_pending(None, limit=limit, writes=SWEPT_WRITES)
+        indexed = await self._search.index_pending(None, limit=limit, writes=SWEPT_WRITES)
+        await self._database.write("park_waiting", limit)
+        return indexed
 
     async def change_conversation(
         self, principal: Principal, conversation_id: ConversationId, change: ConversationChange
@@ -175,24 +214,44 @@ class PostgresConversations:
             check_id(change.agent_id, "agent")
         if change.head_turn_id is not None:
             check_id(change.head_turn_id, "turn")
+        for turn in change.appended:
+            check_append(conversation_id, turn)
 
         async def work(statements: Statements) -> Conversation:
             before = await _for_write(statements, principal, conversation_id)
+            if change.appended and before.head_turn_id == change.appended[-1].turn_id:
+                return before  # it was written, and the answer was lost
             whose = (principal.org_id, principal.workspace_id)
             [(has_workspace, has_agent, now)] = await statements.fetch("facts_for_new", *whose, change.agent_id)
             check_new(has_workspace=has_workspace, has_agent=has_agent)
             more_turns, more_messages = 0, 0
+            moves = change.head_turn_id is not None or "head_turn_id" in change.without
+            found = await statements.fetch("turn_ahead", conversation_id) if moves or change.appended else []
+            ahead = Ahead(*found[0]) if found else None
+            if change.appended:
+                check_idle(ahead)
+            check_expected_head(before.head_turn_id, change)
             if change.head_turn_id is not None:
                 head = await statements.fetch("turn_as_head", conversation_id, change.head_turn_id)
-                ahead = await statements.fetch("turn_ahead", conversation_id)
-                check_head(Head(*head[0]) if head else None, Ahead(*ahead[0]) if ahead else None)
+                check_head(Head(*head[0]) if head else None, ahead)
+            if moves:
+                check_idle(ahead)
                 shown = await statements.fetch("show_chain", conversation_id, change.head_turn_id)
                 more_turns, more_messages = shown[0]
             after = changed(before, change, now, more_turns=more_turns, more_messages=more_messages)
-            rows = await statements.fetch("change_conversation", conversation_id, json_text(conversation_record(after)))
+            record = json_text(conversation_record(after))
+            [now_changed] = await statements.fetch("change_conversation", conversation_id, record)
             if change.title is not None:
                 await statements.fetch("index_title", conversation_id, title_tokens(change.title))
-            return to_conversation(rows[0])
+            if not change.appended:
+                return to_conversation(now_changed)
+            rows = [row for turn in change.appended for row in turn.rows]
+            joined = await _attach_files(statements, principal, conversation_id, change.attached, rows)
+            for turn in change.appended:
+                named = structs.replace(turn, rows=named_rows(turn.rows, joined))
+                job = appending(principal, conversation_id, named)
+                await statements.fetch("append", [job.record], job.rows)
+            return await _for_write(statements, principal, conversation_id)
 
         return await self._database.transact(work)
 
@@ -216,9 +275,10 @@ class PostgresConversations:
             if not found:
                 raise no_conversation()
             conversation = to_conversation(found[0])
-            if conversation.deleted_at is not None:
-                await statements.fetch("restore_conversation", conversation_id)
-            return structs.replace(conversation, deleted_at=None)
+            if conversation.deleted_at is None:
+                return conversation
+            [(external_id,)] = await statements.fetch("restore_conversation", conversation_id)
+            return structs.replace(conversation, deleted_at=None, external_id=external_id)
 
         return await self._database.transact(work)
 
@@ -226,6 +286,10 @@ class PostgresConversations:
         return len(
             await self._database.write("delete_idle", unchanged_since, first_conversation_id(unchanged_since), limit)
         )
+
+    async def delete_unlisted(self, *, unchanged_since: int, limit: int = 100) -> int:
+        end = first_conversation_id(unchanged_since)
+        return len(await self._database.write("delete_unlisted", unchanged_since, end, limit))
 
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
         purged = [id_ for (id_,) in await self._database.read("purgeable", deleted_before, limit)]
@@ -312,24 +376,44 @@ class PostgresConversations:
 
         return await self._database.transact(work, isolation="repeatable_read")
 
-    async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
-        renamed = await asyncio.to_thread(checked_and_renamed, exported, principal)
+    async def import_conversation(
+        self, principal: Principal, exported: Exported, *, attached: Sequence[FileId] = ()
+    ) -> Conversation:
+        check_ids(attached, "file")
+        renamed = await asyncio.to_thread(checked_and_renamed, exported, principal, attached)
         files = await asyncio.to_thread(lambda: json_text(imported_files(renamed.files, principal)))
         tokens = await asyncio.to_thread(title_tokens, renamed.conversation.title)
 
-        async def work(statements: Statements) -> Conversation:
-            await check_user(statements, principal)
-            record = json_text(imported_conversation(renamed, principal))
-            if await statements.fetch("insert_conversation", record, tokens):
-                await _insert_turns(statements, principal, renamed.turns)
+        async def insert(statements: Statements, made: Exported) -> Rows:
+            record = json_text(imported_conversation(made, principal))
+            if await _insert(statements.fetch, principal, record, tokens):
+                brought = [row for trace in made.turns for row in trace.rows] if attached else []
+                joined = await _attach_files(statements, principal, made.conversation.id, attached, brought)
+                await _insert_turns(statements, principal, named_traces(made.turns, joined))
                 await statements.fetch("insert_files", files)
-            # Else an earlier try was committed and its answer lost, or there is no workspace.
-            found = await statements.fetch("own_conversation", *owner_of(principal), renamed.conversation.id)
+            # Else an earlier try was committed and its answer lost, the external id is taken, or there is no workspace.
+            return await statements.fetch("own_conversation", *owner_of(principal), made.conversation.id)
+
+        async def work(statements: Statements) -> Conversation:
+            found = await insert(statements, renamed)
+            if not found and renamed.conversation.external_id is not None:
+                found = await insert(statements, without_external_id(renamed))
             if not found:
                 raise no_workspace()
             return to_conversation(found[0])
 
         return await self._database.transact(work)
+
+
+async def _insert(
+    run: Callable[..., Awaitable[Rows]], principal: Principal, record: str, tokens: list[str] | None
+) -> bool:
+    """Whether the conversation was made. Raises Forbidden if the principal's user was erased or disabled since the
+    request began."""
+    [(has_user, made)] = await run("insert_conversation", record, tokens, principal.org_id, principal.user_id)
+    if not has_user:
+        raise user_gone()
+    return made is not None
 
 
 async def _for_write(statements: Statements, principal: Principal, conversation_id: ConversationId) -> Conversation:
@@ -338,6 +422,24 @@ async def _for_write(statements: Statements, principal: Principal, conversation_
     if not rows:
         raise no_conversation()
     return to_conversation(rows[0])
+
+
+async def _attach_files(
+    statements: Statements,
+    principal: Principal,
+    conversation_id: ConversationId,
+    file_ids: Sequence[FileId],
+    rows: Sequence[Message],
+) -> list[Attachment]:
+    """Put these files into the conversation, which is locked, with the rows that name them. Raises what `attach`
+    raises."""
+    if not file_ids:
+        return []
+    await statements.fetch("lock_files", list(file_ids))
+    found = await statements.fetch("attachable_files", *owner_of(principal), conversation_id, list(file_ids))
+    attachments = attach(file_ids, _to_attachable(found[0][0]), conversation_id)
+    await statements.fetch("attach_files", conversation_id, json_text(joined_files(rows, attachments)))
+    return list(attachments)
 
 
 def _place(cursor: str, of: str) -> tuple[int, int]:
@@ -367,13 +469,14 @@ class Search:
         return await index_in_chunks(find, self._index, writes=writes)
 
     async def find(
-        self, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int
+        self, principal: Principal, query: SearchQuery, only: ConversationFilter, before: tuple[int, str], limit: int
     ) -> tuple[list[Hit], int]:
         """Conversations of the principal that match, newest change first, with the place where they match; and how many
         of them a page shows. One more is found, if there is one."""
         await self.index_pending(principal.workspace_id, limit=INDEXED_BEFORE_SEARCH)
         match = tsquery_text(query)
-        found = await self._database.read("found_conversations", *owner_of(principal), match, *before, limit + 1)
+        values = (*owner_of(principal), match, *before, limit + 1, None if only == EVERYTHING else json_text(only))
+        found = await self._database.read("found_conversations", *values)
         ids = [conversation_id for (conversation_id,) in found]
         if not ids:
             return [], limit

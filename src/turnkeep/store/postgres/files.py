@@ -119,9 +119,15 @@ class PostgresFiles:
         return [to_file(row) for row in rows]
 
     async def saved_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
+        return await self._page("my_saved_files", principal, limit, cursor)
+
+    async def loose_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
+        return await self._page("my_loose_files", principal, limit, cursor)
+
+    async def _page(self, query: str, principal: Principal, limit: int, cursor: str | None) -> Page[File]:
         check_limit(limit)
         before = AFTER_ALL_FILES if cursor is None else decode_cursor(cursor, "files", tuple[str])[0]
-        rows = await self._database.read_as(principal, "my_saved_files", before, limit + 1)
+        rows = await self._database.read_as(principal, query, before, limit + 1)
         return page_of(
             [to_file(row) for row in rows], limit=limit, cursor_of=lambda file: encode_cursor("files", file.id)
         )

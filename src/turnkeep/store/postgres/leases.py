@@ -7,8 +7,8 @@ import msgspec
 from turnkeep.ids import ConversationId, TurnId, check_id
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnError
-from turnkeep.store.checks import check_adopt
-from turnkeep.store.commands import Adopted, DueWork, Renewal
+from turnkeep.store.checks import check_adopt, check_notes
+from turnkeep.store.commands import Adopted, Backlog, DueWork, Renewal
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.outbox import cancelled_entries
 from turnkeep.store.rows import event_values, json_text, to_turn
@@ -23,7 +23,9 @@ from turnkeep.store.rules.turns import (
     cancel_step,
     no_turn,
     promotion,
+    with_notes,
 )
+from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.events import Failure
 
 _promotion_facts = msgspec.json.Decoder(PromotionFacts).decode
@@ -114,9 +116,13 @@ class PostgresLeases:
         if workers:
             await self._database.write("release", sorted(workers))
 
-    async def due_work(self) -> DueWork:
-        [row] = await self._database.read("due_work")
+    async def due_work(self, *, queue: bool = True) -> DueWork:
+        [row] = await self._database.read("due_work", queue)
         return DueWork(*row)
+
+    async def backlog(self) -> Backlog:
+        [row] = await self._database.read("backlog")
+        return Backlog(*row)
 
     async def hold_sweep(self, worker: str, *, seconds: float) -> bool:
         return bool(await self._database.write("hold_sweep", worker, int(seconds * 1000)))
@@ -154,6 +160,20 @@ class PostgresLeases:
                     return turn
             [row] = await statements.fetch("turn_by_id", turn_id)
             return to_turn(row)
+
+        return await self._database.transact(work)
+
+    async def add_notes(self, principal: Principal, turn_id: TurnId, notes: JsonObject) -> Turn:
+        check_id(turn_id, "turn")
+        check_notes(notes)
+
+        async def work(statements: Statements) -> Turn:
+            if not await statements.fetch("lock_own_turn", *owner_of(principal), turn_id):
+                raise no_turn()
+            [row] = await statements.fetch("lock_turn", turn_id)
+            noted = with_notes(to_turn(row), notes)
+            await statements.fetch("change_turn_metadata", turn_id, json_text(noted.metadata))
+            return noted
 
         return await self._database.transact(work)
 

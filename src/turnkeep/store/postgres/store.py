@@ -7,8 +7,9 @@ from msgspec import structs
 
 from turnkeep.errors import Defect, TurnkeepError, Unavailable
 from turnkeep.model.principals import Principal
+from turnkeep.store.commands import ConnectionUse
 from turnkeep.store.postgres.conversations import PostgresConversations
-from turnkeep.store.postgres.directory import PostgresDirectory
+from turnkeep.store.postgres.directory import PostgresDirectory, PostgresSessions
 from turnkeep.store.postgres.erasures import PostgresErasures
 from turnkeep.store.postgres.files import PostgresFiles
 from turnkeep.store.postgres.io.address import DatabaseAddress
@@ -20,7 +21,6 @@ from turnkeep.store.postgres.io.statements import functions, statements
 from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
 from turnkeep.store.postgres.outbox import PostgresOutbox, PostgresWebhooks
-from turnkeep.store.postgres.sessions import PostgresSessions
 from turnkeep.store.postgres.turns import PostgresTurns
 from turnkeep.store.postgres.waits import PostgresWaits
 
@@ -122,6 +122,9 @@ class PostgresStore(
             if is_read_only:
                 raise Unavailable("The database takes no writes just now; reads go on.")
         return judge_readiness(*schema)
+
+    def connection_use(self) -> ConnectionUse:
+        return self._database.connection_use()
 
     async def close(self) -> None:
         """Finish what has begun, then let the connections go. It may be called twice."""

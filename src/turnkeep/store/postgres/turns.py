@@ -247,7 +247,7 @@ class PostgresTurns:
 
     async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
         check_append(conversation_id, turn)
-        job = _appending(principal, conversation_id, turn)
+        job = appending(principal, conversation_id, turn)
         return await self._appends.submit(conversation_id, job, size=size_of(job.rows))
 
     async def count_usage(self, turn_id: TurnId, attempt: int, usage: Usage, *, call_id: CallId) -> bool:
@@ -545,7 +545,7 @@ def _job_values(jobs: Sequence[_Recording]) -> tuple[list[Record], list[Record],
     return [job.record for job in ordered], *all_entries(job.entries for job in ordered)
 
 
-def _appending(principal: Principal, conversation_id: ConversationId, turn: Appended) -> _Appending:
+def appending(principal: Principal, conversation_id: ConversationId, turn: Appended) -> _Appending:
     org_id, workspace_id, owner = owner_of(principal)
     title, preview = title_and_preview(turn.asked)
     usage, visible = turn.usage, sum(not row.internal for row in turn.rows)
@@ -583,7 +583,8 @@ async def _decided(
 
 
 def _distinct(jobs: Mapping[int, _Claiming]) -> dict[int, _Claiming]:
-    """Of claims with the same turn id or idempotency key the first. The others are decided once it is written."""
+    """Of claims with the same turn id, idempotency key or external id the first. The others are decided once it is
+    written."""
     found: dict[int, _Claiming] = {}
     seen: set[object] = set()
     for place, job in jobs.items():
@@ -591,6 +592,8 @@ def _distinct(jobs: Mapping[int, _Claiming]) -> dict[int, _Claiming]:
         marks: set[object] = {claim.turn_id}
         if claim.idempotency_key is not None:
             marks.add((claim.principal.org_id, claim.principal.ref, claim.idempotency_key))
+        if claim.conversation_id is None and claim.new.external_id is not None:
+            marks.add((claim.principal.workspace_id, claim.principal.user_id, claim.new.external_id, "external id"))
         if not marks & seen:
             found[place] = job
         seen |= marks
@@ -664,6 +667,7 @@ def _asked(claim: Claim) -> dict[str, Any]:
         "conversation": claim.conversation_id,
         "beside": claim.beside,
         "files": claim.attachment_ids or None,
+        "external_id": claim.new.external_id if claim.conversation_id is None else None,
     }
 
 

@@ -16,7 +16,7 @@ from turnkeep.store.postgres.turns import ALL, entries_of, record_locked
 from turnkeep.store.rows import json_text, to_message, to_names, to_recorded, to_turn
 from turnkeep.store.rules.outbox import told_turn
 from turnkeep.store.rules.turns import STEERED, STEERED_EVENT, fence_refusal, no_turn, stand_of
-from turnkeep.store.rules.waits import already_taken, answered, newly_trusted, taken
+from turnkeep.store.rules.waits import already_taken, answered, spent, taken, unanswered
 from turnkeep_client.wire.events import Recorded, TurnEvent
 
 
@@ -35,7 +35,8 @@ class PostgresWaits:
             if not rows:
                 raise fence_refusal("lost", held, after, None)
             turn = to_turn(rows[0])
-            if turn.attempt == held.attempt + 1 and turn.wait is not None:
+            last_attempt = held.attempt + (1 if wait.held_by is None else 0)
+            if turn.attempt == last_attempt and turn.wait is not None:
                 [(is_known,)] = await statements.fetch("has_events", held.turn_id, after, entries.events)
                 if is_known:
                     return True  # the answer to this very call was lost
@@ -45,7 +46,10 @@ class PostgresWaits:
                 return False
             await record_locked(statements, held, after, entries)
             entry = told_turn(new_outbox_id(), held.turn_id, "waiting")
-            await statements.fetch("wait", held.turn_id, json_text(wait), wait.expires_at, entry.id, entry.type)
+            if wait.held_by is None:
+                await statements.fetch("wait", held.turn_id, json_text(wait), wait.expires_at, entry.id, entry.type)
+            else:
+                await statements.fetch("hold_wait", held.turn_id, json_text(wait), entry.id, entry.type)
             return True
 
         return await self._database.transact(work)
@@ -62,21 +66,59 @@ class PostgresWaits:
                 raise no_turn()
             [row] = await statements.fetch("lock_turn", turn_id)
             turn = to_turn(row)
-            wait = answered(turn, answers, reason=reason, now=locked[0]["now"])
+            effect = answered(turn, answers, reason=reason, now=locked[0]["now"])
+            if effect.trusted:
+                [row] = await statements.fetch("trusted_tools", turn.conversation_id)
+                trusted = {*_names(row["trusted_tools"]), *effect.trusted}
+                await statements.fetch("trust_tools", turn.conversation_id, json_text(sorted(trusted)))
+            wait = effect.wait
             if wait is None:
                 return turn
             until = None if wait.reason is None else wait.expires_at
-            await statements.fetch("change_wait", turn_id, json_text(wait), until)
-            [row] = await statements.fetch("trusted_tools", turn.conversation_id)
-            trusted = _names(row["trusted_tools"])
-            if new := [tool for tool in newly_trusted(turn, wait) if tool not in trusted]:
-                await statements.fetch("trust_tools", turn.conversation_id, json_text(sorted({*trusted, *new})))
-            return structs.replace(turn, wait=wait, status="running" if until is None else "waiting")
+            if effect.events:
+                held = Held(turn_id=turn_id, conversation_id=turn.conversation_id, attempt=turn.attempt)
+                entries = entries_of(turn_id, turn.last_seq, (), effect.events, ())
+                await record_locked(statements, held, turn.last_seq, entries)
+            if wait.held_by is None:
+                await statements.fetch("change_wait", turn_id, json_text(wait), until)
+            else:
+                await statements.fetch("change_held_wait", turn_id, json_text(wait))
+            last_seq = turn.last_seq + len(effect.events)
+            return structs.replace(turn, wait=wait, last_seq=last_seq, status="running" if until is None else "waiting")
 
         return await self._database.transact(work)
 
     async def end_overdue_waits(self) -> list[TurnId]:
         return sorted(turn_id for (turn_id,) in await self._database.write("end_overdue_waits"))
+
+    async def end_held_wait(self, turn_id: TurnId, attempt: int) -> Turn | None:
+        check_id(turn_id, "turn")
+
+        async def work(statements: Statements) -> Turn | None:
+            rows = await statements.fetch("lock_turn", turn_id)
+            if not rows:
+                return None
+            [(now,)] = await statements.fetch("now")
+            turn = to_turn(rows[0])
+            wait = unanswered(turn, attempt=attempt, now=now)
+            if wait is None:
+                return None
+            await statements.fetch("change_held_wait", turn_id, json_text(wait))
+            return structs.replace(turn, wait=wait, status="running")
+
+        return await self._database.transact(work)
+
+    async def spend_answer(self, turn_id: TurnId, attempt: int, call_id: CallId, digest: str) -> bool:
+        check_id(turn_id, "turn")
+
+        async def work(statements: Statements) -> bool:
+            rows = await statements.fetch("lock_turn", turn_id)
+            wait = spent(to_turn(rows[0]), call_id, digest, attempt=attempt) if rows else None
+            if wait is not None:
+                await statements.fetch("change_held_wait", turn_id, json_text(wait))
+            return wait is not None
+
+        return await self._database.transact(work)
 
     async def trusted_tools(self, conversation_id: ConversationId) -> frozenset[str]:
         rows = await self._database.read("trusted_tools", check_id(conversation_id, "conv"))

@@ -11,16 +11,17 @@ held to that number as it is to a limit of parallel turns.
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.clock import month_of, next_month
 from turnkeep.errors import (
     AttachedElsewhere,
     Conflict,
     ConversationBusy,
+    ExternalIdTaken,
     Forbidden,
     IdempotencyConflict,
     InvalidRequest,
@@ -35,7 +36,7 @@ from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnStatus
 from turnkeep.model.waits import WaitReason
-from turnkeep.store.commands import EXPECTED_TOKENS, Claim, Claimed
+from turnkeep.store.commands import EXPECTED_TOKENS, Claim, Claimed, TurnTrace
 from turnkeep.store.rules.conversations import insertion, new_conversation, no_conversation
 from turnkeep.store.rules.directory import no_agent, no_workspace
 from turnkeep.store.rules.files import candidates, name_key, no_file
@@ -172,6 +173,7 @@ class ClaimFacts(Struct, frozen=True, kw_only=True):
     `limits` has the scopes with a limit: of the workspace, the user, the key and its ancestors. `conversation` is None
     if the principal has none of this id. `has_agent` is False if the new conversation names an agent that does not
     exist, `has_user` if the principal's user was erased or disabled. `attachments` is None for a claim without any.
+    `of_external_id` is the conversation of the principal that has the external id of the new one.
     """
 
     now: int = 0
@@ -184,6 +186,7 @@ class ClaimFacts(Struct, frozen=True, kw_only=True):
     conversation: ClaimedConversation | None = None
     beside: Beside | None = None
     attachments: Attachable | None = None
+    of_external_id: ConversationId | None = None
 
 
 class Repeat(Struct, frozen=True, kw_only=True):
@@ -312,6 +315,8 @@ def _conversation(claim: Claim, facts: ClaimFacts) -> ClaimedConversation:
             raise no_workspace()
         if not facts.has_user:
             raise user_gone()
+        if facts.of_external_id is not None:
+            raise ExternalIdTaken(facts.of_external_id)
         if not facts.has_agent:
             raise no_agent()
         return ClaimedConversation(head_turn_id=None, queue=Queue(next_ordinal=1))
@@ -398,6 +403,37 @@ def attach(wanted: Sequence[FileId], facts: Attachable, conversation_id: Convers
         raise AttachedElsewhere(f"These files belong elsewhere: {named}. Copy them into the conversation.", elsewhere)
     names = set(facts.taken_names)
     return tuple(_attach(file, names) for file in files)
+
+
+def named_rows(rows: Iterable[Message], attachments: Iterable[Attachment]) -> tuple[Message, ...]:
+    """The rows, whose attachments have the names under which the files are in the conversation."""
+    refs = {each.ref.file_id: each.ref for each in attachments}
+    return tuple(
+        structs.replace(row, attachments=tuple(refs.get(ref.file_id, ref) for ref in row.attachments))
+        if row.attachments
+        else row
+        for row in rows
+    )
+
+
+def named_traces(traces: Sequence[TurnTrace], attachments: Sequence[Attachment]) -> Sequence[TurnTrace]:
+    """The same for the rows of whole turns."""
+    if not attachments:
+        return traces
+    return [structs.replace(trace, rows=named_rows(trace.rows, attachments)) for trace in traces]
+
+
+def joined_files(rows: Iterable[Message], attachments: Iterable[Attachment]) -> list[dict[str, str]]:
+    """The columns of files that join a conversation with these rows: each belongs to the first row that names it."""
+    first: dict[FileId, MessageId] = {}
+    for row in rows:
+        for ref in row.attachments:
+            first.setdefault(ref.file_id, row.id)
+    return [
+        {"id": each.ref.file_id, "message_id": first[each.ref.file_id], "name": each.ref.name, "key": each.name_key}
+        for each in attachments
+        if each.ref.file_id in first
+    ]
 
 
 def _known(found: Mapping[FileId, FileFacts], file_id: FileId) -> FileFacts:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
-from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound
+from turnkeep.errors import Conflict, ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, OrgId, TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.principals import Principal
@@ -70,27 +70,40 @@ def check_head(head: Head | None, ahead: Ahead | None) -> None:
     """Raises unless this turn can become the head: it has run and ended, and nothing runs or waits."""
     if head is None:
         raise no_turn()
-    if ahead is not None:
-        raise ConversationBusy(ahead.id, ahead.started_at, waiting_for=ahead.waiting_for)
+    check_idle(ahead)
     if head.started_at is None or head.settled_at is None:
         raise InvalidRequest("Only a turn that has run and ended can become the head.")
+
+
+def check_idle(ahead: Ahead | None) -> None:
+    """Raises ConversationBusy if a turn runs or waits."""
+    if ahead is not None:
+        raise ConversationBusy(ahead.id, ahead.started_at, waiting_for=ahead.waiting_for)
+
+
+def check_expected_head(head: TurnId | None, change: ConversationChange) -> None:
+    """Raises Conflict if another turn became the head since the caller looked."""
+    if change.expected_head is not UNSET and head != change.expected_head:
+        raise Conflict(
+            "The conversation has changed meanwhile. Read it again, and repeat the change if you still want it."
+        )
 
 
 def changed(
     before: Conversation, change: ConversationChange, now: int, *, more_turns: int = 0, more_messages: int = 0
 ) -> Conversation:
-    """The conversation after a change. A new title or head moves it up in the list."""
-    given = {field: getattr(change, field) for field in change.__struct_fields__ if field != "without"}
+    """The conversation after a change. A new head moves it up in the list; a new title, model or agent does not."""
+    others = {"without", "expected_head", "appended", "attached"}
+    given = {field: getattr(change, field) for field in change.__struct_fields__ if field not in others}
     values = {
         field: value or None if isinstance(value, str) else value for field, value in given.items() if value is not None
     }
-    is_moved = change.title is not None or change.head_turn_id is not None
     return structs.replace(
         before,
         **values | dict.fromkeys(change.without),
         turn_count=before.turn_count + more_turns,
         message_count=before.message_count + more_messages,
-        updated_at=now if is_moved else before.updated_at,
+        updated_at=before.updated_at if change.head_turn_id is None else now,
     )
 
 
@@ -98,6 +111,11 @@ def imported_conversation(exported: Exported, principal: Principal) -> dict[str,
     """The columns of an imported conversation. Its ids were made for this database."""
     last = max((trace.turn.ordinal for trace in exported.turns), default=0)
     return insertion(exported.conversation, principal.org_id, next_ordinal=last + 1)
+
+
+def without_external_id(exported: Exported) -> Exported:
+    """The same conversation, for a principal who has another one of its external id."""
+    return structs.replace(exported, conversation=structs.replace(exported.conversation, external_id=None))
 
 
 class ImportedRows(Struct, frozen=True):

@@ -11,7 +11,7 @@ Decisions: docs/decisions/0201, docs/decisions/0205
 from collections.abc import Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.errors import (
     ConversationBusy,
@@ -26,6 +26,7 @@ from turnkeep.errors import (
 from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId
 from turnkeep.model.turns import Held, IfBusy, Turn, TurnError, TurnStatus
 from turnkeep.model.waits import WaitReason
+from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.events import Failure, Reset, TurnBegan, TurnEvent
 
 
@@ -324,7 +325,7 @@ def stand_of(state: TurnState | Turn | None, held: Held, after: int) -> Stand:
         return "lost"
     if state.status == "queued":
         return "lost"
-    if state.status != "running":
+    if state.status not in {"running", "waiting"}:  # a turn whose sandbox waits is held meanwhile
         return "settled"
     return "held" if state.last_seq == after else "ahead"
 
@@ -340,6 +341,20 @@ def fence_refusal(stand: Stand, held: Held, after: int, last_seq: int | None) ->
             return Defect(
                 f"Two writers for turn {held.turn_id}: it is at event {last_seq}, but the next write says {after}."
             )
+
+
+def with_notes(turn: Turn, notes: JsonObject) -> Turn:
+    """The turn with these notes in its metadata."""
+    return structs.replace(turn, metadata=_merged(turn.metadata, notes))
+
+
+def _merged(before: JsonObject, more: JsonObject) -> JsonObject:
+    """Both objects. Values that are objects in both are merged too; of others the new one counts."""
+    merged = dict(before)
+    for name, value in more.items():
+        known = merged.get(name)
+        merged[name] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
+    return merged
 
 
 def no_turn() -> NotFound:

@@ -6,13 +6,15 @@ The index is filled after turns have settled, in chunks, so that no turn and no 
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from turnkeep.errors import InvalidRequest
+from turnkeep.errors import ExternalIdTaken, InvalidRequest
 from turnkeep.ids import (
     AgentId,
     ConversationId,
+    FileId,
     TurnId,
     WorkspaceId,
     check_id,
@@ -27,8 +29,10 @@ from turnkeep.model.turns import Turn
 from turnkeep.store import checks
 from turnkeep.store.checks import check_service
 from turnkeep.store.commands import (
+    EVERYTHING,
     PAGE_BYTES,
     ConversationChange,
+    ConversationFilter,
     ConversationWithQueue,
     Exported,
     NewConversation,
@@ -52,24 +56,28 @@ from turnkeep.store.rows import (
     to_recorded,
     to_turn,
 )
+from turnkeep.store.rules.claims import named_rows, named_traces
 from turnkeep.store.rules.conversations import (
     Ahead,
     Head,
     changed,
+    check_expected_head,
     check_head,
+    check_idle,
     check_new,
     imported_conversation,
     imported_rows,
     insertion,
     new_conversation,
     no_conversation,
+    without_external_id,
 )
 from turnkeep.store.rules.files import imported_files
 from turnkeep.store.sqlite.directory import check_user, has_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Row, Session, in_workspace, owner_of
 from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
-from turnkeep.store.sqlite.turns import ALL, trace_of
+from turnkeep.store.sqlite.turns import ALL, append_turn, attach_files, trace_of
 from turnkeep_client.wire.blocks import Part
 from turnkeep_client.wire.display import parts_of, words_of
 
@@ -108,14 +116,26 @@ class SqliteConversations(StoreThreads):
     ) -> ConversationWithQueue:
         return await self._see(principal, _my_conversation_with_queue, check_id(conversation_id, "conv"))
 
+    async def conversation_of_host(self, principal: Principal, external_id: str) -> Conversation | None:
+        return await self._read(_of_host, principal, checks.check_external_id(external_id))
+
     async def conversations(
-        self, principal: Principal, *, query: str | None = None, limit: int = 20, cursor: str | None = None
+        self,
+        principal: Principal,
+        *,
+        query: str | None = None,
+        only: ConversationFilter = EVERYTHING,
+        limit: int = 20,
+        cursor: str | None = None,
     ) -> Page[Hit]:
         checks.check_limit(limit)
-        if query is None:
-            return await self._see(principal, _my_list, principal, limit, cursor)
-        checks.check_text(query, "query", limit=QUERY_CHARS, allow_empty=True)
-        return await self._search(principal, query, limit, cursor)
+        checks.check_filter(only)
+        if query is not None:
+            checks.check_text(query, "query", limit=QUERY_CHARS, allow_empty=True)
+            return await self._search(principal, query, only, limit, cursor)
+        if only != EVERYTHING:
+            return await self._filtered(principal, only, limit, cursor)
+        return await self._see(principal, _my_list, principal, limit, cursor)
 
     async def change_conversation(
         self, principal: Principal, conversation_id: ConversationId, change: ConversationChange
@@ -126,6 +146,8 @@ class SqliteConversations(StoreThreads):
             check_id(change.agent_id, "agent")
         if change.head_turn_id is not None:
             check_id(change.head_turn_id, "turn")
+        for turn in change.appended:
+            checks.check_append(conversation_id, turn)
         return await self._write(_change, principal, conversation_id, change)
 
     async def delete_conversation(self, principal: Principal, conversation_id: ConversationId) -> None:
@@ -135,7 +157,10 @@ class SqliteConversations(StoreThreads):
         return await self._write(_restore, principal, check_id(conversation_id, "conv"))
 
     async def delete_idle(self, *, unchanged_since: int, limit: int = 100) -> int:
-        return await self._write(_delete_idle, unchanged_since, limit)
+        return await self._write(_delete_old, "idle_conversations", unchanged_since, limit)
+
+    async def delete_unlisted(self, *, unchanged_since: int, limit: int = 100) -> int:
+        return await self._write(_delete_old, "old_unlisted_conversations", unchanged_since, limit)
 
     async def purge(self, *, deleted_before: int, limit: int = 100) -> Purged:
         return await self._write(_purge, deleted_before, limit)
@@ -169,21 +194,34 @@ class SqliteConversations(StoreThreads):
 
         return await self._read(traced)
 
-    async def _search(self, principal: Principal, query: str, limit: int, cursor: str | None) -> Page[Hit]:
+    async def _filtered(
+        self, principal: Principal, only: ConversationFilter, limit: int, cursor: str | None
+    ) -> Page[Hit]:
+        """An index gives the ids of this owner's page. What the reader gets is then read on the client path."""
+        of = list_of(None, only)
+        found = await self._read(_listed, principal, only, list_key(cursor, of), limit + 1)
+        hits, fit = await self._see(principal, _my_listed, found, limit)
+        return page_of(hits, limit=fit, cursor_of=lambda hit: list_cursor(of, hit))
+
+    async def _search(
+        self, principal: Principal, query: str, only: ConversationFilter, limit: int, cursor: str | None
+    ) -> Page[Hit]:
         """The index gives candidates of this owner. What the reader gets is then read on the client path."""
         wanted = parse_query(query)
-        of = list_of(query)
+        of = list_of(query, only)
         before = list_key(cursor, of)
         if wanted.is_empty:
             return Page(data=())
         await self._index(principal.workspace_id, INDEXED_BEFORE_SEARCH)
-        found = await self._read(_candidates, principal, wanted, before, limit + 1)
+        found = await self._read(_candidates, principal, wanted, only, before, limit + 1)
         places = await self._read(_newest_matches, wanted, found) if found else {}
         hits, fit = await self._see(principal, _my_hits, wanted, found, places, limit)
         return page_of(hits, limit=fit, cursor_of=lambda hit: list_cursor(of, hit))
 
     async def index_pending(self, *, limit: int = 500) -> int:
-        return await self._index(None, limit, SWEPT_WRITES)
+        indexed = await self._index(None, limit, SWEPT_WRITES)
+        await self._write(_park_waiting)
+        return indexed
 
     async def _index(self, workspace_id: WorkspaceId | None, limit: int, writes: int | None = None) -> int:
         """Tokens are made by a reader; the writer only stores them, a chunk at a time."""
@@ -200,9 +238,16 @@ class SqliteConversations(StoreThreads):
         check_service(principal)
         return await self._read(_export, principal, check_id(conversation_id, "conv"))
 
-    async def import_conversation(self, principal: Principal, exported: Exported) -> Conversation:
-        renamed = await asyncio.to_thread(checked_and_renamed, exported, principal)
-        return await self._write(_import_renamed, principal, renamed)
+    async def import_conversation(
+        self, principal: Principal, exported: Exported, *, attached: Sequence[FileId] = ()
+    ) -> Conversation:
+        checks.check_ids(attached, "file")
+        renamed = await asyncio.to_thread(checked_and_renamed, exported, principal, attached)
+        return await self._write(_import_renamed, principal, renamed, attached)
+
+
+def _park_waiting(session: Session) -> None:
+    session.run("park_waiting")
 
 
 def _my_conversation(session: Session, conversation_id: ConversationId) -> Conversation:
@@ -324,11 +369,20 @@ def _conversation_trace(
     )
 
 
+def _of_host(session: Session, principal: Principal, external_id: str) -> Conversation | None:
+    """The conversation of the principal that has this external id."""
+    values = {"workspace": principal.workspace_id, "owner": principal.user_id or "", "external_id": external_id}
+    found = session.row("conversation_of_host", values)
+    return None if found is None else to_conversation(found)
+
+
 def _create(
     session: Session, principal: Principal, new: NewConversation, conversation_id: ConversationId
 ) -> Conversation:
     check_new(has_workspace=has_workspace(session, principal), has_agent=_has_agent(session, principal, new.agent_id))
     check_user(session, principal)
+    if new.external_id is not None and (taken := _of_host(session, principal, new.external_id)) is not None:
+        raise ExternalIdTaken(taken.id)
     conversation = new_conversation(principal, new, conversation_id, session.now)
     session.run("insert_conversation", insertion(conversation, principal.org_id))
     if new.title is not None:
@@ -348,16 +402,31 @@ def _change(
     before = own_conversation(session, principal, conversation_id)
     check_new(has_workspace=True, has_agent=_has_agent(session, principal, wanted.agent_id))
     more_turns, more_messages = 0, 0
+    if wanted.appended:
+        check_idle(_ahead(session, conversation_id))
+    check_expected_head(before.head_turn_id, wanted)
     if wanted.head_turn_id is not None:
         head = session.row("turn_as_head", {"conversation": conversation_id, "turn": wanted.head_turn_id})
-        ahead = session.row("turn_ahead", {"conversation": conversation_id})
-        check_head(Head(*head) if head else None, Ahead(*ahead) if ahead else None)
+        check_head(Head(*head) if head else None, _ahead(session, conversation_id))
         more_turns, more_messages = show_chain(session, conversation_id, wanted.head_turn_id)
+    elif "head_turn_id" in wanted.without:
+        check_idle(_ahead(session, conversation_id))
+        more_turns, more_messages = show_chain(session, conversation_id, None)
     after = changed(before, wanted, session.now, more_turns=more_turns, more_messages=more_messages)
     session.run("change_conversation", conversation_record(after))
     if wanted.title is not None:
         refresh_title(session, conversation_id, wanted.title)
+    rows = [row for turn in wanted.appended for row in turn.rows]
+    joined = attach_files(session, principal, conversation_id, wanted.attached, rows)
+    for turn in wanted.appended:
+        named = structs.replace(turn, rows=named_rows(turn.rows, joined))
+        append_turn(session, principal, conversation_id, named)
     return by_id(session, conversation_id)
+
+
+def _ahead(session: Session, conversation_id: ConversationId) -> Ahead | None:
+    ahead = session.row("turn_ahead", {"conversation": conversation_id})
+    return Ahead(*ahead) if ahead else None
 
 
 def _delete(session: Session, principal: Principal, conversation_id: ConversationId) -> None:
@@ -370,9 +439,9 @@ def _delete(session: Session, principal: Principal, conversation_id: Conversatio
     cancel_all_waiting(session, conversation_id)
 
 
-def _delete_idle(session: Session, unchanged_since: int, limit: int) -> int:
+def _delete_old(session: Session, query: str, unchanged_since: int, limit: int) -> int:
     which = {"since": unchanged_since, "end": first_conversation_id(unchanged_since), "limit": limit}
-    found = session.rows("idle_conversations", which)
+    found = session.rows(query, which)
     for (conversation_id,) in found:
         session.run("delete_conversation", {"conversation": conversation_id, "now": session.now})
         session.run("delete_files_with", {"conversation": conversation_id, "now": session.now})
@@ -494,13 +563,48 @@ def _add(session: Session, entries: Sequence[Entry]) -> None:
 
 
 def _candidates(
-    session: Session, principal: Principal, query: SearchQuery, before: tuple[int, str], limit: int
+    session: Session,
+    principal: Principal,
+    query: SearchQuery,
+    only: ConversationFilter,
+    before: tuple[int, str],
+    limit: int,
 ) -> list[ConversationId]:
     """Conversations of the principal that match, newest change first."""
     updated_at, id_ = before
-    values = owner_of(principal) | {"query": fts_text(query), "updated_at": updated_at, "id": id_}
+    values = owner_of(principal) | _filter_values(only)
+    values |= {"query": fts_text(query), "updated_at": updated_at, "id": id_}
     values |= {"limit": limit, "bytes": PAGE_BYTES}
     return [conversation_id for (conversation_id,) in session.rows("search", values)]
+
+
+def _filter_values(only: ConversationFilter) -> dict[str, Any]:
+    return {"external_id": only.external_id, "agent": only.agent_id, "kind": only.kind, "since": only.since or 0}
+
+
+def _listed(
+    session: Session, principal: Principal, only: ConversationFilter, before: tuple[int, str], limit: int
+) -> list[ConversationId]:
+    """Conversations of the principal that the filter leaves, newest change first."""
+    name = "listed_conversations"
+    if only.external_id is not None:
+        name = "listed_of_external_id"
+    elif only.agent_id is not None:
+        name = "listed_of_agent"
+    elif only.kind is not None and only.kind != "chat":
+        name = "listed_of_kind"
+    updated_at, id_ = before
+    values = owner_of(principal) | _filter_values(only) | {"updated_at": updated_at, "id": id_, "limit": limit}
+    return [conversation_id for (conversation_id,) in session.rows(name, values)]
+
+
+def _my_listed(session: Session, conversation_ids: list[ConversationId], limit: int) -> tuple[list[Hit], int]:
+    """These conversations, read as the client sees them, in the order of the ids; and how many of them a page shows."""
+    rows = session.rows("my_conversations_by_id", {"ids": json_text(conversation_ids)})
+    places = {conversation_id: place for place, conversation_id in enumerate(conversation_ids)}
+    found = sorted(((to_conversation(row), row) for row in rows), key=lambda each: places[each[0].id])
+    hits = [Hit(conversation=conversation, snippet=None) for conversation, _ in found]
+    return hits, rows_that_fit([row for _, row in found], limit)
 
 
 def _newest_matches(
@@ -562,15 +666,22 @@ def _export_turn(session: Session, turn: Turn) -> TurnTrace:
     return trace_of(session, turn, [to_recorded(*row) for row in stored])
 
 
-def _import_renamed(session: Session, principal: Principal, exported: Exported) -> Conversation:
+def _import_renamed(
+    session: Session, principal: Principal, exported: Exported, attached: Sequence[FileId]
+) -> Conversation:
     """Insert what is given as it is; its ids were made for this database."""
-    conversation = exported.conversation
     check_new(has_workspace=has_workspace(session, principal), has_agent=True)
     check_user(session, principal)
+    external_id = exported.conversation.external_id
+    if external_id is not None and _of_host(session, principal, external_id) is not None:
+        exported = without_external_id(exported)
+    conversation = exported.conversation
     session.run("insert_conversation", imported_conversation(exported, principal))
     if conversation.title is not None:
         refresh_title(session, conversation.id, conversation.title)
-    for rows in imported_rows(exported.turns, principal):
+    brought = [row for trace in exported.turns for row in trace.rows] if attached else []
+    joined = attach_files(session, principal, conversation.id, attached, brought)
+    for rows in imported_rows(named_traces(exported.turns, joined), principal):
         session.many("insert_imported_turn", rows.turns)
         session.many("insert_imported_message", rows.messages)
         session.many("insert_imported_event", rows.events)

@@ -93,11 +93,17 @@ class SqliteFiles(StoreThreads):
         return await self._see(principal, found)
 
     async def saved_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
+        return await self._page("my_saved_files", principal, limit, cursor)
+
+    async def loose_files(self, principal: Principal, *, limit: int = 50, cursor: str | None = None) -> Page[File]:
+        return await self._page("my_loose_files", principal, limit, cursor)
+
+    async def _page(self, query: str, principal: Principal, limit: int, cursor: str | None) -> Page[File]:
         checks.check_limit(limit)
         before = checks.AFTER_ALL_FILES if cursor is None else decode_cursor(cursor, "files", tuple[str])[0]
 
         def found(session: Session) -> list[File]:
-            return [to_file(row) for row in session.rows("my_saved_files", {"before": before, "limit": limit + 1})]
+            return [to_file(row) for row in session.rows(query, {"before": before, "limit": limit + 1})]
 
         files = await self._see(principal, found)
         return page_of(files, limit=limit, cursor_of=lambda file: encode_cursor("files", file.id))

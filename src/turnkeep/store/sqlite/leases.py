@@ -11,7 +11,7 @@ from turnkeep.clock import month_of
 from turnkeep.ids import ConversationId, KeyId, TurnId
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnError
-from turnkeep.store.commands import Adopted, DueWork, Renewal
+from turnkeep.store.commands import Adopted, Backlog, DueWork, Renewal
 from turnkeep.store.rows import event_values, json_text, to_turn
 from turnkeep.store.rules.claims import ClaimFacts, counted_scopes, why_over_limit
 from turnkeep.store.rules.turns import (
@@ -106,7 +106,7 @@ def _why_over_limit(session: Session, turn: Turn, org_id: str) -> str | None:
         "keys": json_text(turn.snapshot.counted_keys),
         "month": month_of(session.now),
     }
-    others = dict.fromkeys(("user", "ref", "turn", "idempotency_key", "agent", "conversation", "beside"))
+    others = dict.fromkeys(("user", "ref", "turn", "idempotency_key", "agent", "conversation", "beside", "external_id"))
     [(document,)] = session.rows("claim_facts", which | others)
     return why_over_limit(claim_facts(document).limits, session.now)
 
@@ -119,8 +119,8 @@ def release(session: Session, workers: Sequence[str]) -> None:
     session.many("release_worker", [{"worker": worker} for worker in workers])
 
 
-def due_work(session: Session) -> DueWork:
-    [row] = session.rows("due_work", {"now": session.clock()})
+def due_work(session: Session, queue: bool) -> DueWork:
+    [row] = session.rows("due_work", {"now": session.clock(), "queue": queue})
     waiting, expired, unwatched, unindexed, erasures, erased_at, deliveries, overdue = row
     return DueWork(
         bool(waiting),
@@ -132,6 +132,11 @@ def due_work(session: Session) -> DueWork:
         bool(deliveries),
         bool(overdue),
     )
+
+
+def backlog(session: Session) -> Backlog:
+    [row] = session.rows("backlog", {"now": session.clock()})
+    return Backlog(*row)
 
 
 def promote_waiting(session: Session) -> list[TurnId]:

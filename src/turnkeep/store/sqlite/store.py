@@ -11,8 +11,9 @@ from typing import Any, Self
 from turnkeep.clock import Clock, system_clock
 from turnkeep.errors import Conflict, Forbidden
 from turnkeep.model.principals import Principal
+from turnkeep.store.commands import ConnectionUse
 from turnkeep.store.sqlite.conversations import SqliteConversations
-from turnkeep.store.sqlite.directory import SqliteDirectory
+from turnkeep.store.sqlite.directory import SqliteDirectory, SqliteSessions
 from turnkeep.store.sqlite.erasures import SqliteErasures
 from turnkeep.store.sqlite.files import SqliteFiles
 from turnkeep.store.sqlite.io.boundary import close_boundary, install_views
@@ -21,7 +22,6 @@ from turnkeep.store.sqlite.io.migrate import check_schema, migrate
 from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_reading, open_writing
 from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
 from turnkeep.store.sqlite.outbox import SqliteOutbox, SqliteWebhooks
-from turnkeep.store.sqlite.sessions import SqliteSessions
 from turnkeep.store.sqlite.turns import TurnVerbs
 from turnkeep.store.sqlite.waits import SqliteWaits
 
@@ -123,6 +123,9 @@ class SqliteStore(
         """The file belongs to this process, so its schema cannot change."""
         await self.orgs()
         return None
+
+    def connection_use(self) -> ConnectionUse:
+        return ConnectionUse()
 
     async def close(self) -> None:
         """Finish what was asked for, then let the file go. It may be called twice."""

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from turnkeep.clock import month_of
-from turnkeep.ids import CallId, ConversationId, TurnId, check_id, new_conversation_id, new_message_id
+from turnkeep.ids import CallId, ConversationId, FileId, TurnId, check_id, new_conversation_id, new_message_id
 from turnkeep.model.conversations import events_from_rows, title_and_preview
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
@@ -23,6 +23,7 @@ from turnkeep.store.commands import (
     ROW_LIMIT,
     Adopted,
     Appended,
+    Backlog,
     Claim,
     Claimed,
     DueWork,
@@ -50,19 +51,22 @@ from turnkeep.store.rules.claims import (
     AcceptedClaim,
     AppendFacts,
     Attachable,
+    Attachment,
     ClaimFacts,
     Counted,
     NewIds,
     Repeat,
+    attach,
     call_mark,
     check_appendable,
     check_limits,
     conversation_columns,
     counted_scopes,
     decide,
+    joined_files,
     turn_columns,
 )
-from turnkeep.store.rules.turns import TurnState, fence_refusal, no_turn, stand_of
+from turnkeep.store.rules.turns import TurnState, fence_refusal, no_turn, stand_of, with_notes
 from turnkeep.store.sqlite import leases
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session, owner_of
@@ -76,7 +80,7 @@ from turnkeep.store.sqlite.leases import (
     show_chain,
 )
 from turnkeep.store.sqlite.outbox import write_outbox
-from turnkeep_client.wire.blocks import Usage
+from turnkeep_client.wire.blocks import JsonObject, Usage
 from turnkeep_client.wire.events import LogLine, Recorded, TurnEvent
 
 Columns = list[tuple[Any, ...]]
@@ -84,7 +88,7 @@ Columns = list[tuple[Any, ...]]
 ALL = 2**62
 """Larger than any real count."""
 
-_attachable = msgspec.json.Decoder(Attachable).decode
+_to_attachable = msgspec.json.Decoder(Attachable).decode
 
 
 class TurnVerbs(StoreThreads):
@@ -96,8 +100,7 @@ class TurnVerbs(StoreThreads):
 
     async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
         checks.check_append(conversation_id, turn)
-        rows = _rows_for_append(principal, conversation_id, turn)
-        return await self._write(_append, principal, conversation_id, turn, rows)
+        return await self._write(append_turn, principal, conversation_id, turn)
 
     async def record(
         self,
@@ -148,8 +151,11 @@ class TurnVerbs(StoreThreads):
         if workers:
             await self._write(leases.release, list(workers))
 
-    async def due_work(self) -> DueWork:
-        return await self._read(leases.due_work)
+    async def due_work(self, *, queue: bool = True) -> DueWork:
+        return await self._read(leases.due_work, queue)
+
+    async def backlog(self) -> Backlog:
+        return await self._read(leases.backlog)
 
     async def hold_sweep(self, worker: str, *, seconds: float) -> bool:
         """One server owns the file, so its worker always holds the lease."""
@@ -164,6 +170,11 @@ class TurnVerbs(StoreThreads):
     async def request_cancel(self, principal: Principal, turn_id: TurnId) -> Turn:
         check_id(turn_id, "turn")
         return await self._write(leases.request_cancel, principal, turn_id)
+
+    async def add_notes(self, principal: Principal, turn_id: TurnId, notes: JsonObject) -> Turn:
+        check_id(turn_id, "turn")
+        checks.check_notes(notes)
+        return await self._write(_add_notes, principal, turn_id, notes)
 
     async def watch(self, turn_ids: Sequence[TurnId], *, seconds: float) -> None:
         if turn_ids:
@@ -253,14 +264,38 @@ def _facts_of_claim(session: Session, claim: Claim) -> ClaimFacts:
         "agent": claim.new.agent_id if claim.conversation_id is None else None,
         "conversation": claim.conversation_id,
         "beside": claim.beside,
+        "external_id": claim.new.external_id if claim.conversation_id is None else None,
     }
     [(document,)] = session.rows("claim_facts", values)
     facts = claim_facts(document)
     if not claim.attachment_ids:
         return facts
-    wanted = owner | {"conversation": claim.conversation_id, "files": json_text(claim.attachment_ids)}
+    attachable = _attachable(session, principal, claim.conversation_id, claim.attachment_ids)
+    return structs.replace(facts, attachments=attachable)
+
+
+def _attachable(
+    session: Session, principal: Principal, conversation_id: ConversationId | None, file_ids: Sequence[FileId]
+) -> Attachable:
+    wanted = owner_of(principal) | {"conversation": conversation_id, "files": json_text(file_ids)}
     [(document,)] = session.rows("attachment_facts", wanted)
-    return structs.replace(facts, attachments=_attachable(document))
+    return _to_attachable(document)
+
+
+def attach_files(
+    session: Session,
+    principal: Principal,
+    conversation_id: ConversationId,
+    file_ids: Sequence[FileId],
+    rows: Sequence[Message],
+) -> list[Attachment]:
+    """Put these files into the conversation, with the rows that name them. Raises what `attach` raises."""
+    if not file_ids:
+        return []
+    attachments = attach(file_ids, _attachable(session, principal, conversation_id, file_ids), conversation_id)
+    for each in joined_files(rows, attachments):
+        session.run("attach_file", {"conversation": conversation_id, **each})
+    return list(attachments)
 
 
 def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
@@ -273,9 +308,9 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
         session.run(
             "attach_file",
             {
-                "file": each.ref.file_id,
+                "id": each.ref.file_id,
                 "conversation": turn.conversation_id,
-                "message": new.question.id,
+                "message_id": new.question.id,
                 "name": each.ref.name,
                 "key": each.name_key,
             },
@@ -507,9 +542,8 @@ def _rows_for_append(principal: Principal, conversation_id: ConversationId, turn
     ]
 
 
-def _append(
-    session: Session, principal: Principal, conversation_id: ConversationId, turn: Appended, rows: Columns
-) -> int:
+def append_turn(session: Session, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
+    """Add a whole turn after the head; return its ordinal."""
     owner = owner_of(principal)
     row = session.row("append_facts", (conversation_id, owner["org"], owner["workspace"], owner["user"], turn.turn_id))
     facts = check_appendable(None if row is None else AppendFacts(*row), conversation_id)
@@ -539,11 +573,17 @@ def _append(
             turn.settled_at,
         ),
     )
-    session.many("insert_message", rows)
+    session.many("insert_message", _rows_for_append(principal, conversation_id, turn))
     title, preview = title_and_preview(turn.asked) if facts.is_nameless else (None, None)
     visible = sum(not row.internal for row in turn.rows)
     session.run("conversation_appended", (conversation_id, turn.turn_id, visible, session.now, title, preview))
     return facts.next_ordinal
+
+
+def _add_notes(session: Session, principal: Principal, turn_id: TurnId, notes: JsonObject) -> Turn:
+    noted = with_notes(own_turn(session, principal, turn_id), notes)
+    session.run("change_turn_metadata", {"turn": turn_id, "metadata": json_text(noted.metadata)})
+    return noted
 
 
 def _window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int, before: int) -> Window:

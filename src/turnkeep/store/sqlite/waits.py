@@ -12,7 +12,7 @@ from turnkeep.store import checks
 from turnkeep.store.commands import Taken
 from turnkeep.store.rows import json_text, to_message, to_names
 from turnkeep.store.rules.turns import STEERED, STEERED_EVENT, fence_refusal, stand_of
-from turnkeep.store.rules.waits import already_taken, answered, newly_trusted, taken
+from turnkeep.store.rules.waits import already_taken, answered, spent, taken, unanswered
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session
 from turnkeep.store.sqlite.leases import cancel_waiting, own_turn
@@ -47,6 +47,12 @@ class SqliteWaits(StoreThreads):
     async def end_overdue_waits(self) -> list[TurnId]:
         return await self._write(_end_overdue_waits)
 
+    async def end_held_wait(self, turn_id: TurnId, attempt: int) -> Turn | None:
+        return await self._write(_end_held_wait, check_id(turn_id, "turn"), attempt)
+
+    async def spend_answer(self, turn_id: TurnId, attempt: int, call_id: CallId, digest: str) -> bool:
+        return await self._write(_spend_answer, check_id(turn_id, "turn"), attempt, call_id, digest)
+
     async def trusted_tools(self, conversation_id: ConversationId) -> frozenset[str]:
         return frozenset(await self._read(_trusted_tools, check_id(conversation_id, "conv")))
 
@@ -58,14 +64,18 @@ class SqliteWaits(StoreThreads):
 def _wait(session: Session, held: Held, after: int, entries: Entries, wait: Wait) -> bool:
     turn, state = claimed_turn(session, held.turn_id), state_of(session, held.turn_id)
     assert state is not None
-    if turn.attempt == held.attempt + 1 and turn.wait is not None and has_events(session, turn.id, after, entries):
+    last_attempt = held.attempt + (1 if wait.held_by is None else 0)
+    if turn.attempt == last_attempt and turn.wait is not None and has_events(session, turn.id, after, entries):
         return True  # the answer to this very call was lost
     if turn.attempt != held.attempt or turn.is_settled:
         raise fence_refusal("settled" if turn.is_settled else "lost", held, after, turn.last_seq)
     if turn.cancel_requested_at is not None:
         return False
     record_entries(session, held, after, entries)
-    session.run("wait", {"turn": held.turn_id, "waiting": json_text(wait), "until": wait.expires_at})
+    if wait.held_by is None:
+        session.run("wait", {"turn": held.turn_id, "waiting": json_text(wait), "until": wait.expires_at})
+    else:
+        session.run("hold_wait", {"turn": held.turn_id, "waiting": json_text(wait)})
     write_outbox(session, turn, "waiting", state.org_id)
     return True
 
@@ -78,20 +88,43 @@ def _answer_calls(
     reason: WaitReason,
 ) -> Turn:
     turn = own_turn(session, principal, turn_id)
-    wait = answered(turn, answers, reason=reason, now=session.now)
+    effect = answered(turn, answers, reason=reason, now=session.now)
+    if effect.trusted:
+        trusted = {*_trusted_tools(session, turn.conversation_id), *effect.trusted}
+        session.run("trust_tools", {"conversation": turn.conversation_id, "tools": json_text(sorted(trusted))})
+    wait = effect.wait
     if wait is None:
         return turn
+    if effect.events:
+        held = Held(turn_id=turn_id, conversation_id=turn.conversation_id, attempt=turn.attempt)
+        record_entries(session, held, turn.last_seq, entries_of((), effect.events, ()))
     until = None if wait.reason is None else wait.expires_at
-    session.run("change_wait", {"turn": turn_id, "waiting": json_text(wait), "until": until})
-    trusted = _trusted_tools(session, turn.conversation_id)
-    if new := [tool for tool in newly_trusted(turn, wait) if tool not in trusted]:
-        tools = json_text(sorted({*trusted, *new}))
-        session.run("trust_tools", {"conversation": turn.conversation_id, "tools": tools})
-    return structs.replace(turn, wait=wait, status="running" if until is None else "waiting")
+    if wait.held_by is None:
+        session.run("change_wait", {"turn": turn_id, "waiting": json_text(wait), "until": until})
+    else:
+        session.run("change_held_wait", {"turn": turn_id, "waiting": json_text(wait)})
+    last_seq = turn.last_seq + len(effect.events)
+    return structs.replace(turn, wait=wait, last_seq=last_seq, status="running" if until is None else "waiting")
 
 
 def _end_overdue_waits(session: Session) -> list[TurnId]:
     return sorted(turn_id for (turn_id,) in session.rows("end_overdue_waits", {"now": session.now}))
+
+
+def _end_held_wait(session: Session, turn_id: TurnId, attempt: int) -> Turn | None:
+    turn = claimed_turn(session, turn_id)
+    wait = unanswered(turn, attempt=attempt, now=session.now)
+    if wait is None:
+        return None
+    session.run("change_held_wait", {"turn": turn_id, "waiting": json_text(wait)})
+    return structs.replace(turn, wait=wait, status="running")
+
+
+def _spend_answer(session: Session, turn_id: TurnId, attempt: int, call_id: CallId, digest: str) -> bool:
+    wait = spent(claimed_turn(session, turn_id), call_id, digest, attempt=attempt)
+    if wait is not None:
+        session.run("change_held_wait", {"turn": turn_id, "waiting": json_text(wait)})
+    return wait is not None
 
 
 def _trusted_tools(session: Session, conversation_id: ConversationId) -> tuple[str, ...]:

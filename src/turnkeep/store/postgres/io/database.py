@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from turnkeep.errors import TurnkeepError, WorldError
 from turnkeep.model.principals import Principal
+from turnkeep.store.commands import ConnectionUse
 from turnkeep.store.postgres.io.pool import Connection, Isolation, Pool, Rows
 from turnkeep.store.postgres.io.statements import in_this_release, statements
 
@@ -34,7 +35,7 @@ GROUP_BYTES = 8 * 1024 * 1024
 
 EVERY_USER = "*"
 """The user of an identity that sees its whole workspace."""
-NO_USER = "nobody"
+NO_USER = "none"
 """A user that owns nothing: no id equals it."""
 
 
@@ -46,6 +47,16 @@ class Database:
         self._client = client
         self._statements = statements()
         self._writes: set[asyncio.Task[Any]] = set()
+
+    def connection_use(self) -> ConnectionUse:
+        """Of both pools together."""
+        engine, client = self._engine.use, self._client.use
+        return ConnectionUse(
+            open=engine.open + client.open,
+            waiting=engine.waiting + client.waiting,
+            waited=engine.waited + client.waited,
+            waited_seconds=engine.waited_seconds + client.waited_seconds,
+        )
 
     async def read(self, name: str, *values: Any) -> Rows:
         """Rows that the engine sees."""

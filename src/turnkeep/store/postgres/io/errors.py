@@ -33,7 +33,9 @@ _RETRIED_STATES = frozenset(
         "0A000",  # a cached plan must not change its result type: the schema was migrated under us
     }
 )
-_RETRIED_CONSTRAINTS = frozenset({"conversations_pkey", "turns_idempotency", "turns_pkey"})
+_RETRIED_CONSTRAINTS = frozenset(
+    {"conversations_external_ids", "conversations_pkey", "turns_idempotency", "turns_pkey"}
+)
 """Another writer was faster. The same request, repeated, finds what that writer has written."""
 
 _PLAIN: dict[str, type[TurnkeepError]] = {

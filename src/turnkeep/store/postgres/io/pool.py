@@ -23,6 +23,7 @@ import asyncpg
 from msgspec import Struct
 
 from turnkeep.errors import TurnkeepError, Unavailable
+from turnkeep.store.commands import ConnectionUse
 from turnkeep.store.postgres.io.address import DatabaseAddress
 from turnkeep.store.postgres.io.errors import is_of_whole_host, is_overtaken, is_read_only, is_retried, translated
 from turnkeep.store.queries import is_slow
@@ -141,6 +142,7 @@ class Pool:
         """When a waiting caller last got the connection of another."""
         self._answered_at = 0.0
         """When a connection last came back from a call that the database answered."""
+        self._waited, self._waited_seconds = 0, 0.0
         self._is_closed = False
         self._shrinks: asyncio.TimerHandle | None = None
         self._farewells: set[asyncio.Task[None]] = set()
@@ -149,6 +151,15 @@ class Pool:
     def size(self) -> int:
         """How many connections are open."""
         return self._open
+
+    @property
+    def use(self) -> ConnectionUse:
+        return ConnectionUse(
+            open=self._open,
+            waiting=len(self._waiting),
+            waited=self._waited,
+            waited_seconds=self._waited_seconds,
+        )
 
     async def fetch(self, query: str, *values: Any) -> Rows:
         """Rows of one statement. Repeated until the deadline while the database is away."""
@@ -258,6 +269,8 @@ class Pool:
                 return await self._connect(), waited
             waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
+            self._waited += 1
+            waits_since = now()
             try:
                 handed = await self._handed(waiter, deadline, began + QUEUE_SECONDS)
             except BaseException:
@@ -266,6 +279,8 @@ class Pool:
                 elif not waiter.cancelled() and waiter.done() and (late := waiter.result()) is not None:
                     self._release(late)  # it came in the moment in which we gave up
                 raise
+            finally:
+                self._waited_seconds += now() - waits_since
             waited = now() - began
             if handed is not None:
                 return handed, waited

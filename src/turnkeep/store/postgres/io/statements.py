@@ -2,6 +2,7 @@
 
 `{t.turn_columns}` stands for the columns of a turn from the table `t`, `{(c.turn).turn_columns}` for those of a row
 that is a column of `c`, `{turn_columns}` for their names alone. So the order of columns is known in one place.
+`{t.waiting_for}` is what the turn `t` waits for, or null.
 
 The functions of a release, and the types of their parameters, are in a schema of their own, which is named after their
 text. So servers of two releases work side by side on one database, each with its own functions. The files write
@@ -21,10 +22,15 @@ from turnkeep.store import rows
 from turnkeep.store.queries import load_queries
 
 _PLACE = re.compile(r"\{(?:(\(\w+\.\w+\)|\w+)\.)?(\w+)_columns\}")
+_WAIT = re.compile(r"\{(\w+)\.waiting_for\}")
+_WAITING_FOR = (
+    r"CASE WHEN \1.waiting_until > 0 OR (\1.status = 'running' AND \1.cancel_requested_at IS NULL "
+    r"AND \1.waiting::json ->> 'held_by' = \1.attempt::text) THEN \1.waiting::json ->> 'reason' END"
+)
 _MADE = re.compile(r"^CREATE (?:FUNCTION|TYPE) turnkeep\.(\w+)", re.MULTILINE)
 _NAMED = re.compile(r"\bturnkeep\.(\w+)")
 _RUNNING = (
-    "(SELECT r.id || CASE WHEN r.waiting_until > 0 THEN ' ' || (r.waiting::json ->> 'reason') ELSE '' END "
+    "(SELECT r.id || coalesce(' ' || {{r.waiting_for}}, '') "
     "FROM turnkeep.turns r WHERE r.conversation_id = {0}.id AND r.status = 'running')"
 )
 _REPORT = "(SELECT r.report FROM turnkeep.turn_reports r WHERE r.turn_id = {0}.id)"
@@ -65,7 +71,7 @@ def in_this_release(text: str) -> str:
 
 def with_columns(text: str) -> str:
     """The text with lists of columns in their places."""
-    return _PLACE.sub(_columns, text)
+    return _WAIT.sub(_WAITING_FOR, _PLACE.sub(_columns, text))
 
 
 @cache

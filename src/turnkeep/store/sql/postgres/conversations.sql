@@ -9,15 +9,25 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.workspaces w WHERE w.org_id = $1 AND w.id 
                                       AND a.workspace_id = $2 AND a.deleted_at IS NULL),
        turnkeep.now_ms()
 
+-- name: conversation_of_host
+-- The conversation of this owner (none: '') that has this external id.
+SELECT {c.conversation_columns}
+  FROM turnkeep.conversations c
+ WHERE c.workspace_id = $1 AND c.external_id = $3 AND coalesce(c.user_id, '') = $2 AND c.deleted_at IS NULL
+
 -- name: insert_conversation
--- A conversation from its JSON, which can be found by the tokens of its title at once. No row if the workspace does not
--- exist, or if the conversation is there already.
-WITH made AS (
+-- A conversation from its JSON, which can be found by the tokens of its title at once. Whether its user ($4, perhaps none)
+-- may do something, and its id if it was made: not if the workspace does not exist, or if the conversation, or another one
+-- of its external id, is there already. An erasure of the user waits until it is there, or it waits for the erasure.
+WITH allowed AS MATERIALIZED (
+    SELECT 1 FROM turnkeep.members m WHERE m.org_id = $3 AND m.id = $4 AND NOT m.is_disabled FOR SHARE
+), made AS (
     INSERT INTO turnkeep.conversations AS c ({new_conversation_columns})
     SELECT {n.new_conversation_columns}
       FROM json_populate_record(NULL::turnkeep.conversations, $1::json) n
       JOIN turnkeep.workspaces w ON w.id = n.workspace_id AND w.org_id = n.org_id
-    ON CONFLICT (id) DO NOTHING
+     WHERE $4::text IS NULL OR EXISTS (SELECT 1 FROM allowed)
+    ON CONFLICT DO NOTHING
     RETURNING c.id, c.workspace_id, c.user_id
 ), titled AS (
     INSERT INTO turnkeep.search_entries
@@ -25,7 +35,7 @@ WITH made AS (
     SELECT m.id, m.id, -1, m.workspace_id, m.user_id, array_to_tsvector($2::text[])
       FROM made m WHERE $2 IS NOT NULL
 )
-SELECT m.id FROM made m
+SELECT $4 IS NULL OR EXISTS (SELECT 1 FROM allowed), (SELECT m.id FROM made m)
 
 -- name: my_conversation
 SELECT {(c.conversation).conversation_columns} FROM turnkeep.my_conversation($1, $2, $3, $4) c
@@ -85,7 +95,7 @@ SELECT t.started_at, t.settled_at FROM turnkeep.turns t WHERE t.conversation_id 
 
 -- name: turn_ahead
 -- The turn that runs, or else the first that waits.
-SELECT t.id, t.started_at, CASE WHEN t.waiting_until > 0 THEN t.waiting::json ->> 'reason' END FROM turnkeep.turns t
+SELECT t.id, t.started_at, {t.waiting_for} FROM turnkeep.turns t
  WHERE t.conversation_id = $1 AND t.status IN ('running', 'queued')
  ORDER BY t.status DESC, t.ordinal LIMIT 1
 
@@ -126,10 +136,19 @@ SELECT {c.conversation_columns}
 
 -- name: restore_conversation
 -- slow
+-- Without its external id, if another conversation of its owner has that now. The answer is the id that it keeps.
 WITH files AS (
     UPDATE turnkeep.files f SET deleted_at = NULL, deleted_with = NULL WHERE f.deleted_with = $1 AND f.conversation_id = $1
 )
-UPDATE turnkeep.conversations c SET deleted_at = NULL WHERE c.id = $1
+UPDATE turnkeep.conversations c
+   SET deleted_at = NULL,
+       external_id = CASE WHEN NOT EXISTS (
+           SELECT 1 FROM turnkeep.conversations o
+            WHERE o.workspace_id = c.workspace_id AND o.external_id = c.external_id
+              AND coalesce(o.user_id, '') = coalesce(c.user_id, '') AND o.deleted_at IS NULL)
+           THEN c.external_id END
+ WHERE c.id = $1
+RETURNING c.external_id
 
 -- name: delete_idle
 -- slow
@@ -138,6 +157,21 @@ UPDATE turnkeep.conversations c SET deleted_at = NULL WHERE c.id = $1
 WITH idle AS MATERIALIZED (
     SELECT c.id FROM turnkeep.conversations c
      WHERE c.id < $2 AND c.updated_at < $1 AND c.deleted_at IS NULL
+       AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.settled_at IS NULL OFFSET 0)
+     ORDER BY c.id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
+), files AS (
+    UPDATE turnkeep.files f SET deleted_at = turnkeep.now_ms(), deleted_with = f.conversation_id
+     WHERE f.conversation_id = ANY (ARRAY(SELECT i.id FROM idle i)) AND f.deleted_at IS NULL
+)
+UPDATE turnkeep.conversations c SET deleted_at = turnkeep.now_ms() FROM idle i WHERE c.id = i.id RETURNING c.id
+
+-- name: delete_unlisted
+-- slow
+-- Delete conversations that no list shows and that have not changed since $1, with their files. Their ids are before $2, as ids begin with their
+-- time. One that is locked is in use.
+WITH idle AS MATERIALIZED (
+    SELECT c.id FROM turnkeep.conversations c
+     WHERE c.id < $2 AND c.updated_at < $1 AND c.deleted_at IS NULL AND NOT c.is_listed
        AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.settled_at IS NULL OFFSET 0)
      ORDER BY c.id LIMIT $3 FOR UPDATE OF c SKIP LOCKED
 ), files AS (
@@ -241,7 +275,7 @@ SELECT c.id, c.indexed_ordinal, least(n.next - 1, e.stop - 1), e.stop - 1, c.tit
                     (SELECT t.ordinal FROM turnkeep.turns t
                       WHERE t.conversation_id = c.id AND t.active = false AND t.ordinal > c.indexed_ordinal
                       ORDER BY t.ordinal LIMIT 1 OFFSET $3::integer)) AS next OFFSET 0) n
- WHERE ($1::text IS NULL OR u.workspace_id = $1) AND c.indexed_ordinal < c.next_ordinal - 1
+ WHERE NOT u.is_parked AND ($1::text IS NULL OR u.workspace_id = $1) AND c.indexed_ordinal < c.next_ordinal - 1
    AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t
                     WHERE t.conversation_id = c.id AND t.active IN (true, false) AND t.ordinal = c.indexed_ordinal + 1
                       AND t.settled_at IS NULL OFFSET 0)
@@ -253,7 +287,7 @@ SELECT c.id, c.indexed_ordinal, least(n.next - 1, e.stop - 1), e.stop - 1, c.tit
 SELECT c.id, c.title
   FROM turnkeep.unindexed u
  CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
- WHERE ($1::text IS NULL OR u.workspace_id = $1) AND c.title IS NOT NULL
+ WHERE NOT u.is_parked AND ($1::text IS NULL OR u.workspace_id = $1) AND c.title IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1 OFFSET 0)
  LIMIT $2
@@ -283,6 +317,22 @@ SELECT n.id, n.id, -1, n.workspace_id, n.user_id, array_to_tsvector(string_to_ar
   FROM named n
 ON CONFLICT (conversation_id, turn_id, turn_sequence) DO UPDATE SET tokens = excluded.tokens
  WHERE s.tokens <> excluded.tokens
+
+-- name: park_waiting
+-- Conversations whose next turn waits, and of which everything before is indexed, are passed over until it goes on. The lock
+-- lets a turn that goes on at this moment find its conversation parked, or not be parked.
+UPDATE turnkeep.unindexed u SET is_parked = true
+  FROM (SELECT d.conversation_id
+          FROM turnkeep.unindexed d
+         CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = d.conversation_id OFFSET 0) c
+          JOIN turnkeep.turns t ON t.conversation_id = c.id AND t.active IN (true, false)
+                               AND t.ordinal = c.indexed_ordinal + 1 AND t.waiting_until IS NOT NULL
+         WHERE NOT d.is_parked
+           AND (c.title IS NULL OR EXISTS (SELECT 1 FROM turnkeep.search_entries e
+                                            WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
+                                           OFFSET 0))
+         LIMIT $1 FOR SHARE OF t SKIP LOCKED) p
+ WHERE u.conversation_id = p.conversation_id
 
 -- name: rows_to_index
 -- slow
@@ -330,7 +380,12 @@ SELECT l.id FROM locked l
 
 -- name: found_conversations
 -- slow
-SELECT f.id FROM turnkeep.found_conversations($1, $2, $3, $4::text::tsquery, $5, $6, $7) f
+SELECT f.id FROM turnkeep.found_conversations($1, $2, $3, $4::text::tsquery, $5, $6, $7, $8::json) f
+
+-- name: listed_conversations
+-- slow
+-- The ids of a page of a list with filters.
+SELECT f.id FROM turnkeep.listed_conversations($1, $2, $3, NULL, $4, $5, $6, $7::json) f
 
 -- name: found_messages
 -- slow

@@ -12,6 +12,21 @@ SELECT 1 FROM turnkeep.conversations c
 SELECT f.name_key FROM turnkeep.files f
  WHERE f.conversation_id = $1 AND f.name_key = ANY ($2::text[]) AND f.deleted_at IS NULL
 
+-- name: lock_files
+-- In the order in which claims lock them.
+SELECT 1 FROM turnkeep.files f WHERE f.id = ANY ($1::text[]) ORDER BY f.id FOR UPDATE
+
+-- name: attachable_files
+-- Those of these files that a conversation may take in, and the names that it has already (`rules.claims.Attachable`).
+SELECT turnkeep.attachable($1, $2, $3, $4, $5)::text
+
+-- name: attach_files
+-- Put files into a conversation, under their names there.
+UPDATE turnkeep.files f
+   SET conversation_id = $1, message_id = coalesce(f.message_id, a.message_id), name = a.name, name_key = a.key
+  FROM json_to_recordset($2::json) AS a (id text, message_id text, name text, key text)
+ WHERE f.id = a.id
+
 -- name: insert_files
 -- Those that were inserted. One whose id is there already is left out.
 INSERT INTO turnkeep.files AS f ({new_file_columns})
@@ -48,6 +63,9 @@ SELECT {f.file_columns} FROM turnkeep.my_files($1, $2, $3, $4) f
 -- name: files_of_conversation
 SELECT {f.file_columns} FROM turnkeep.files f
  WHERE f.conversation_id = $1 AND f.deleted_at IS NULL ORDER BY f.created_at, f.id
+
+-- name: my_loose_files
+SELECT {f.file_columns} FROM turnkeep.my_loose_files($1, $2, $3, $4, $5) f
 
 -- name: my_saved_files
 SELECT {f.file_columns} FROM turnkeep.my_saved_files($1, $2, $3, $4, $5) f

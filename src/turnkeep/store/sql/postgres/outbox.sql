@@ -8,7 +8,7 @@ WITH due AS (
 )
 UPDATE turnkeep.outbox o SET not_before = turnkeep.now_ms() + $2, attempts = o.attempts + 1
   FROM due WHERE o.id = due.id
-RETURNING {o.outbox_columns}
+RETURNING {o.outbox_columns}, (SELECT t.snapshot::json ->> 'request_id' FROM turnkeep.turns t WHERE t.id = o.subject_id)
 
 -- name: delete_entries
 DELETE FROM turnkeep.outbox o WHERE o.id = ANY ($1::text[])

@@ -39,7 +39,7 @@ SELECT {m.message_columns}
 UPDATE turnkeep.conversations c SET message_count = c.message_count + $2 WHERE c.id = $1
 
 -- name: wait
--- The turn waits: no worker holds it, and nobody has to watch it. The attempt rises, so that its last holder writes no more.
+-- The turn waits: no worker holds it, and it needs no reader. The attempt rises, so that its last holder writes no more.
 WITH waiting AS (
     UPDATE turnkeep.turns t
        SET attempt = t.attempt + 1, worker = NULL, lease_until = NULL, watched_until = NULL, background = true,
@@ -50,6 +50,21 @@ WITH waiting AS (
 INSERT INTO turnkeep.outbox (id, org_id, workspace_id, user_id, type, conversation_id, subject_id, created_at, not_before)
 SELECT $4, w.org_id, w.workspace_id, w.user_id, $5, w.conversation_id, w.id, n.now, n.now
   FROM waiting w, (SELECT turnkeep.now_ms() AS now) n
+
+-- name: hold_wait
+-- The turn waits, and its worker holds it meanwhile. Nobody has to watch it.
+WITH waiting AS (
+    UPDATE turnkeep.turns t SET waiting = $2, watched_until = NULL, background = true
+     WHERE t.id = $1
+    RETURNING t.id, t.org_id, t.workspace_id, t.user_id, t.conversation_id
+)
+INSERT INTO turnkeep.outbox (id, org_id, workspace_id, user_id, type, conversation_id, subject_id, created_at, not_before)
+SELECT $3, w.org_id, w.workspace_id, w.user_id, $4, w.conversation_id, w.id, n.now, n.now
+  FROM waiting w, (SELECT turnkeep.now_ms() AS now) n
+
+-- name: change_held_wait
+-- Another answer came, for a turn that its worker holds.
+UPDATE turnkeep.turns t SET waiting = $2 WHERE t.id = $1
 
 -- name: change_wait
 -- Another answer came. Without $3 the turn goes on: any worker may adopt it.
@@ -140,7 +155,7 @@ SELECT turnkeep.limits_of($1, $2, $3, $4) AS limits
 
 -- name: due_work
 -- What a sweep finds to do (`DueWork`).
-SELECT d.* FROM turnkeep.due_work() d
+SELECT d.* FROM turnkeep.due_work($1) d
 
 -- name: hold_sweep
 -- Take the sweep lease for this worker, or keep it. No row while another worker has it; nothing is written then.
@@ -153,6 +168,18 @@ RETURNING l.worker
 
 -- name: leave_sweep
 DELETE FROM turnkeep.sweep_lease l WHERE l.worker = $1
+
+-- name: backlog
+-- How many turns do not run, and how long the oldest have waited (`Backlog`). A lease of 1 or less was handed over: since when
+-- is not known, and not for long.
+SELECT q.turns, q.ms, u.turns, u.ms, w.turns
+  FROM (SELECT turnkeep.now_ms() AS now) x
+ CROSS JOIN LATERAL (SELECT count(*) AS turns, greatest(0, coalesce(x.now - min(t.created_at), 0)) AS ms
+                       FROM turnkeep.turns t WHERE t.status = 'queued') q
+ CROSS JOIN LATERAL (SELECT count(*) AS turns, greatest(0, coalesce(x.now - min(t.lease_until) FILTER (WHERE t.lease_until > 1), 0)) AS ms
+                       FROM turnkeep.turns t
+                      WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.lease_until < x.now) u
+ CROSS JOIN LATERAL (SELECT count(*) AS turns FROM turnkeep.turns t WHERE t.waiting_until IS NOT NULL) w
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.
@@ -173,6 +200,9 @@ SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.id = $1 FOR UPDATE
 
 -- name: mark_cancelled
 UPDATE turnkeep.turns t SET cancel_requested_at = $2 WHERE t.id = $1 AND t.cancel_requested_at IS NULL
+
+-- name: change_turn_metadata
+UPDATE turnkeep.turns t SET metadata = $2 WHERE t.id = $1
 
 -- name: unwatch
 SELECT turnkeep.unwatch($1, $2)

@@ -1,4 +1,4 @@
--- Webhooks and their deliveries. The triggers of migration 0017 write the deliveries.
+-- Webhooks and their deliveries. The triggers of migration 0017 (their functions: 0023) write the deliveries.
 
 -- name: insert_webhook
 -- No row: there is no such workspace, or it has as many webhooks as it may. A repeat finds what was made.

@@ -14,6 +14,13 @@ SELECT 1 FROM agents WHERE id = :agent AND workspace_id = :workspace AND org_id 
 -- name: conversation_by_id
 SELECT {c.conversation_columns} FROM conversations c WHERE c.id = :conversation;
 
+-- name: conversation_of_host
+-- The conversation of this owner (none: '') that has this external id.
+SELECT {c.conversation_columns}
+  FROM conversations c
+ WHERE c.workspace_id = :workspace AND c.external_id = :external_id AND coalesce(c.user_id, '') = :owner
+   AND c.deleted_at IS NULL;
+
 -- name: own_conversation
 SELECT {c.conversation_columns}
   FROM conversations c
@@ -43,7 +50,7 @@ SELECT {c.my_conversation_columns}
           FROM (SELECT id, updated_at, octet_length(coalesce(title, '')) + octet_length(coalesce(preview, ''))
                        + coalesce(octet_length(metadata), 0) AS size
                   FROM my_conversations
-                 WHERE workspace_id = :workspace AND user_id = :user AND deleted_at IS NULL AND kind <> 'run'
+                 WHERE workspace_id = :workspace AND user_id = :user AND deleted_at IS NULL AND kind <> 'run' AND is_listed
                    AND (updated_at, id) < (:updated_at, :id)
                  ORDER BY updated_at DESC, id DESC
                  LIMIT :limit)
@@ -59,7 +66,7 @@ SELECT {c.my_conversation_columns}
           FROM (SELECT id, updated_at, octet_length(coalesce(title, '')) + octet_length(coalesce(preview, ''))
                        + coalesce(octet_length(metadata), 0) AS size
                   FROM my_conversations
-                 WHERE workspace_id = :workspace AND deleted_at IS NULL AND kind <> 'run'
+                 WHERE workspace_id = :workspace AND deleted_at IS NULL AND kind <> 'run' AND is_listed
                    AND (updated_at, id) < (:updated_at, :id)
                  ORDER BY updated_at DESC, id DESC
                  LIMIT :limit)
@@ -67,6 +74,43 @@ SELECT {c.my_conversation_columns}
  CROSS JOIN my_conversations c ON c.id = p.id
  WHERE p.n <= 2 OR p.before <= :bytes
  ORDER BY p.n;
+
+-- name: listed_conversations
+-- The ids of a page of a list with filters. This query and the three that follow differ in the index from which they read.
+SELECT c.id FROM conversations c INDEXED BY conversations_listed
+ WHERE c.workspace_id = :workspace AND c.org_id = :org AND (:user IS NULL OR c.user_id = :user) AND c.deleted_at IS NULL
+   AND c.is_listed
+   AND c.kind <> 'run' AND (:kind IS NULL OR c.kind = :kind)
+   AND (:agent IS NULL OR c.agent_id = :agent) AND (:external_id IS NULL OR c.external_id = :external_id)
+   AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
+ ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
+
+-- name: listed_of_kind
+SELECT c.id FROM conversations c INDEXED BY conversations_of_kind
+ WHERE c.workspace_id = :workspace AND c.org_id = :org AND (:user IS NULL OR c.user_id = :user) AND c.deleted_at IS NULL
+   AND c.is_listed
+   AND c.kind <> 'chat' AND c.kind = :kind
+   AND (:agent IS NULL OR c.agent_id = :agent) AND (:external_id IS NULL OR c.external_id = :external_id)
+   AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
+ ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
+
+-- name: listed_of_agent
+SELECT c.id FROM conversations c INDEXED BY conversations_of_agent
+ WHERE c.workspace_id = :workspace AND c.org_id = :org AND (:user IS NULL OR c.user_id = :user) AND c.deleted_at IS NULL
+   AND c.is_listed
+   AND CASE WHEN :kind IS NULL THEN c.kind <> 'run' ELSE c.kind = :kind END
+   AND c.agent_id = :agent AND (:external_id IS NULL OR c.external_id = :external_id)
+   AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
+ ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
+
+-- name: listed_of_external_id
+SELECT c.id FROM conversations c INDEXED BY conversations_external_ids
+ WHERE c.workspace_id = :workspace AND c.org_id = :org AND (:user IS NULL OR c.user_id = :user) AND c.deleted_at IS NULL
+   AND c.is_listed
+   AND CASE WHEN :kind IS NULL THEN c.kind <> 'run' ELSE c.kind = :kind END
+   AND (:agent IS NULL OR c.agent_id = :agent) AND c.external_id = :external_id
+   AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
+ ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
 
 -- name: my_conversations_by_id
 SELECT {my_conversation_columns}
@@ -76,7 +120,7 @@ SELECT {my_conversation_columns}
 -- name: transcript_forward
 -- Visible messages of the visible chain, from the oldest. The turns are walked in order and the walk ends at the limit.
 SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m.display, m.attachments, m.sources,
-       m.usage, CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at,
+       m.usage, CASE WHEN {t.waiting_for} IS NULL THEN t.status ELSE 'waiting' END, m.created_at,
        coalesce(m.provider, t.model),
        CASE WHEN coalesce(t.error, m.metadata, t.metadata, t.report) IS NOT NULL THEN
            '[' || coalesce(t.error, 'null') || ',' || coalesce(m.metadata, t.metadata, 'null') || ',' ||
@@ -89,7 +133,7 @@ SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m
 
 -- name: transcript_backward
 SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m.display, m.attachments, m.sources,
-       m.usage, CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at,
+       m.usage, CASE WHEN {t.waiting_for} IS NULL THEN t.status ELSE 'waiting' END, m.created_at,
        coalesce(m.provider, t.model),
        CASE WHEN coalesce(t.error, m.metadata, t.metadata, t.report) IS NOT NULL THEN
            '[' || coalesce(t.error, 'null') || ',' || coalesce(m.metadata, t.metadata, 'null') || ',' ||
@@ -128,7 +172,7 @@ SELECT started_at, settled_at FROM turns WHERE id = :turn AND conversation_id = 
 
 -- name: turn_ahead
 -- The turn that runs, or else the first that waits.
-SELECT id, started_at, CASE WHEN waiting_until > 0 THEN waiting ->> 'reason' END FROM turns
+SELECT id, started_at, {turns.waiting_for} FROM turns
  WHERE conversation_id = :conversation AND status IN ('running', 'queued')
  ORDER BY status DESC, ordinal LIMIT 1;
 
@@ -150,7 +194,15 @@ SELECT c.deleted_at IS NOT NULL
    AND (:user IS NULL OR c.user_id = :user);
 
 -- name: restore_conversation
-UPDATE conversations SET deleted_at = NULL WHERE id = :conversation;
+-- Without its external id, if another conversation of its owner has that now.
+UPDATE conversations
+   SET deleted_at = NULL,
+       external_id = CASE WHEN NOT EXISTS (
+           SELECT 1 FROM conversations o
+            WHERE o.workspace_id = conversations.workspace_id AND o.external_id = conversations.external_id
+              AND coalesce(o.user_id, '') = coalesce(conversations.user_id, '') AND o.deleted_at IS NULL)
+           THEN external_id END
+ WHERE id = :conversation;
 
 -- name: restore_files
 UPDATE files SET deleted_at = NULL, deleted_with = NULL WHERE deleted_with = :conversation AND conversation_id = :conversation;
@@ -159,6 +211,13 @@ UPDATE files SET deleted_at = NULL, deleted_with = NULL WHERE deleted_with = :co
 -- Those that have not changed since then. Their ids are before :end, as ids begin with their time.
 SELECT c.id FROM conversations c
  WHERE c.id < :end AND c.updated_at < :since AND c.deleted_at IS NULL
+   AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.conversation_id = c.id AND t.settled_at IS NULL)
+ ORDER BY c.id LIMIT :limit;
+
+-- name: old_unlisted_conversations
+-- Those that no list shows and that have not changed since then. Their ids are before :end, as ids begin with their time.
+SELECT c.id FROM conversations c
+ WHERE c.id < :end AND c.updated_at < :since AND c.deleted_at IS NULL AND NOT c.is_listed
    AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.conversation_id = c.id AND t.settled_at IS NULL)
  ORDER BY c.id LIMIT :limit;
 
@@ -227,8 +286,8 @@ SELECT p.id, p.indexed_ordinal, min(p.stop, coalesce(p.next_active, p.stop), coa
                (SELECT t.ordinal FROM turns t
                  WHERE t.conversation_id = c.id AND t.active = 0 AND t.ordinal > c.indexed_ordinal
                  ORDER BY t.ordinal LIMIT 1 OFFSET :turns) AS next_beside
-          FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
-         WHERE (:workspace IS NULL OR u.workspace_id = :workspace) AND c.indexed_ordinal < c.next_ordinal - 1
+          FROM unindexed u INDEXED BY unindexed_due CROSS JOIN conversations c ON c.id = u.conversation_id
+         WHERE u.is_parked = 0 AND (:workspace IS NULL OR u.workspace_id = :workspace) AND c.indexed_ordinal < c.next_ordinal - 1
            AND NOT EXISTS (SELECT 1 FROM turns t
                             WHERE t.conversation_id = c.id AND t.active IN (0, 1) AND t.ordinal = c.indexed_ordinal + 1
                               AND t.settled_at IS NULL)
@@ -237,12 +296,23 @@ SELECT p.id, p.indexed_ordinal, min(p.stop, coalesce(p.next_active, p.stop), coa
 -- name: pending_titles
 -- Conversations whose title cannot be found yet, because their first turn has not ended.
 SELECT c.id, c.title
-  FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
- WHERE (:workspace IS NULL OR u.workspace_id = :workspace)
+  FROM unindexed u INDEXED BY unindexed_due CROSS JOIN conversations c ON c.id = u.conversation_id
+ WHERE u.is_parked = 0 AND (:workspace IS NULL OR u.workspace_id = :workspace)
    AND c.title IS NOT NULL
    AND NOT EXISTS (SELECT 1 FROM search_entries e
                     WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)
  LIMIT :limit;
+
+-- name: park_waiting
+-- Conversations whose next turn waits, and of which everything before is indexed, are passed over until it goes on.
+UPDATE unindexed INDEXED BY unindexed_due SET is_parked = 1
+ WHERE is_parked = 0
+   AND EXISTS (SELECT 1 FROM conversations c CROSS JOIN turns t
+                WHERE c.id = unindexed.conversation_id AND t.conversation_id = c.id AND t.active IN (0, 1)
+                  AND t.ordinal = c.indexed_ordinal + 1 AND t.waiting_until IS NOT NULL
+                  AND (c.title IS NULL OR EXISTS (SELECT 1 FROM search_entries e
+                                                   WHERE e.conversation_id = c.id AND e.turn_id = c.id
+                                                     AND e.turn_sequence = -1)));
 
 -- name: rows_to_index
 SELECT m.turn_id, m.turn_sequence, CASE WHEN m.display IS NULL THEN m.blocks END, m.display
@@ -295,8 +365,11 @@ SELECT id
                           AND (:user IS NULL OR e.user_id = :user)
                           AND (e.turn_sequence = -1
                                OR EXISTS (SELECT 1 FROM turns t WHERE t.id = e.turn_id AND t.active = 1)))
-                   AND c.deleted_at IS NULL AND c.kind <> 'run'
-                   AND (c.updated_at, c.id) < (:updated_at, :id)
+                   AND c.deleted_at IS NULL AND c.is_listed
+                   AND CASE WHEN :kind IS NULL THEN c.kind <> 'run' ELSE c.kind = :kind END
+                   AND (:agent IS NULL OR c.agent_id = :agent)
+                   AND (:external_id IS NULL OR c.external_id = :external_id)
+                   AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
                  ORDER BY c.updated_at DESC, c.id DESC
                  LIMIT :limit)
         WINDOW w AS (ORDER BY updated_at DESC, id DESC))

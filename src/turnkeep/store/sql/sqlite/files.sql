@@ -7,8 +7,8 @@ SELECT name_key FROM files
 
 -- name: attach_file
 UPDATE files
-   SET conversation_id = :conversation, message_id = coalesce(message_id, :message), name = :name, name_key = :key
- WHERE id = :file;
+   SET conversation_id = :conversation, message_id = coalesce(message_id, :message_id), name = :name, name_key = :key
+ WHERE id = :id;
 
 -- name: insert_file
 -- No row if there is a file with this id.
@@ -66,6 +66,11 @@ SELECT {file_columns}
 
 -- name: my_saved_files
 SELECT {file_columns} FROM my_files WHERE saved_at IS NOT NULL AND id < :before ORDER BY id DESC LIMIT :limit;
+
+-- name: my_loose_files
+SELECT {file_columns} FROM my_files
+ WHERE conversation_id IS NULL AND saved_at IS NULL AND status = 'ready' AND id < :before
+ ORDER BY id DESC LIMIT :limit;
 
 -- name: files_by_id
 SELECT {file_columns}

@@ -11,7 +11,7 @@ SELECT 1 FROM outbox WHERE not_before <= :now LIMIT 1;
 -- The oldest entries that are due, in any order.
 UPDATE outbox SET not_before = :until, attempts = attempts + 1
  WHERE id IN (SELECT id FROM outbox WHERE not_before <= :now ORDER BY id LIMIT :limit)
-RETURNING {outbox_columns};
+RETURNING {outbox_columns}, (SELECT t.snapshot ->> '$.request_id' FROM turns t WHERE t.id = outbox.subject_id);
 
 -- name: delete_entry
 DELETE FROM outbox WHERE id = :id;

@@ -78,20 +78,30 @@ CREATE TABLE conversations (
     created_at      integer NOT NULL,
     updated_at      integer NOT NULL,
     deleted_at      integer
-, trusted_tools text) STRICT;
+, trusted_tools text, external_id text, is_listed integer NOT NULL DEFAULT 1) STRICT;
 -- One index for the lists of users and of services: every turn moves its conversation to the front of each index that
 -- there is. A user's list passes over the entries of others, ten thousand in a millisecond.
 CREATE INDEX conversations_listed ON conversations (workspace_id, updated_at DESC, id DESC, user_id)
-    WHERE deleted_at IS NULL AND kind <> 'run';
+    WHERE deleted_at IS NULL AND kind <> 'run' AND is_listed;
+-- What the purge looks through.
+CREATE INDEX conversations_unlisted ON conversations (id) WHERE deleted_at IS NULL AND NOT is_listed;
 CREATE INDEX conversations_deleted ON conversations (deleted_at) WHERE deleted_at IS NOT NULL;
 CREATE INDEX conversations_of_user ON conversations (user_id) WHERE user_id IS NOT NULL;
+CREATE UNIQUE INDEX conversations_external_ids ON conversations (workspace_id, external_id, coalesce(user_id, ''))
+    WHERE external_id IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX conversations_of_agent ON conversations (agent_id, updated_at DESC, id DESC)
+    WHERE agent_id IS NOT NULL AND deleted_at IS NULL;
+CREATE INDEX conversations_of_kind ON conversations (workspace_id, kind, updated_at DESC, id DESC)
+    WHERE kind <> 'chat' AND deleted_at IS NULL;
 
 -- Conversations with turns that no search finds yet. A table, as a partial index over the two ordinals would be
 -- rewritten at every turn; here only the first turn after an indexing writes.
 CREATE TABLE unindexed (
     conversation_id text PRIMARY KEY,
     workspace_id    text NOT NULL
-) STRICT, WITHOUT ROWID;
+, is_parked integer NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
+-- Without those whose next turn waits for a person or for the caller.
+CREATE INDEX unindexed_due ON unindexed (conversation_id) WHERE is_parked = 0;
 CREATE TRIGGER conversations_get_a_turn AFTER UPDATE OF next_ordinal ON conversations BEGIN
     INSERT OR IGNORE INTO unindexed (conversation_id, workspace_id) VALUES (new.id, new.workspace_id);
 END;
@@ -165,6 +175,10 @@ CREATE INDEX turns_held ON turns (conversation_id) WHERE status = 'running' AND 
 CREATE TRIGGER turns_are_stopped AFTER UPDATE OF cancel_requested_at ON turns
     WHEN new.cancel_requested_at IS NOT NULL AND new.waiting_until IS NOT NULL BEGIN
     UPDATE turns SET waiting_until = NULL, lease_until = -1 WHERE id = new.id;
+END;
+CREATE TRIGGER turns_go_on AFTER UPDATE OF waiting_until ON turns
+    WHEN old.waiting_until IS NOT NULL AND new.waiting_until IS NULL BEGIN
+    UPDATE unindexed SET is_parked = 0 WHERE conversation_id = new.conversation_id;
 END;
 
 CREATE TABLE messages (
@@ -533,7 +547,7 @@ CREATE TRIGGER outbox_is_reported AFTER INSERT ON outbox BEGIN
       FROM webhooks w JOIN turns t ON t.id = new.subject_id LEFT JOIN members m ON m.id = new.user_id
      WHERE w.workspace_id = new.workspace_id AND w.is_enabled AND instr(w.events, '"' || new.type || '"') > 0;
 END;
-CREATE TRIGGER conversations_are_reported AFTER INSERT ON conversations WHEN new.kind <> 'run' BEGIN
+CREATE TRIGGER conversations_are_reported AFTER INSERT ON conversations WHEN new.kind <> 'run' AND new.is_listed BEGIN
     INSERT OR IGNORE INTO webhook_deliveries
            (webhook_id, id, org_id, user_id, conversation_id, type, data, created_at, not_before, give_up_at)
     SELECT w.id, 'evt_' || substr(new.id, 6), new.org_id, new.user_id, new.id, 'conversation.created',

@@ -64,7 +64,7 @@ SELECT json_object(
             'queue', json_object(
                 'next_ordinal', c.next_ordinal,
                 'running', json((SELECT json_object('id', r.id, 'started_at', r.started_at,
-                                                     'waiting_for', CASE WHEN r.waiting_until > 0 THEN r.waiting ->> 'reason' END)
+                                                     'waiting_for', {r.waiting_for})
                                    FROM turns r WHERE r.conversation_id = c.id AND r.status = 'running')),
                 'waiting', json((SELECT json_group_array(json_object('id', q.id, 'ordinal', q.ordinal, 'steers', q.steers_turn_id)
                                                            ORDER BY q.ordinal)
@@ -76,7 +76,11 @@ SELECT json_object(
     'beside', json((
         SELECT json_object('parent_turn_id', b.parent_turn_id, 'status', b.status, 'started_at', b.started_at)
           FROM turns b
-         WHERE b.id = :beside AND b.conversation_id = :conversation)));
+         WHERE b.id = :beside AND b.conversation_id = :conversation)),
+    'of_external_id', (
+        SELECT x.id FROM conversations x
+         WHERE x.workspace_id = :workspace AND x.external_id = :external_id
+           AND coalesce(x.user_id, '') = coalesce(:member, '') AND x.deleted_at IS NULL));
 
 -- name: attachment_facts
 -- The files that a claim may attach, and the names that its conversation has already (`rules.claims.Attachable`).
@@ -203,7 +207,7 @@ VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 1, 'succeeded', 1, ?9, ?10, ?11, ?12, ?1
 SELECT c.head_turn_id, c.next_ordinal, r.id, r.started_at,
        (SELECT q.id FROM turns q WHERE q.conversation_id = c.id AND q.status = 'queued' ORDER BY q.ordinal LIMIT 1),
        k.conversation_id, k.ordinal, c.title IS NULL OR c.preview IS NULL,
-       CASE WHEN r.waiting_until > 0 THEN r.waiting ->> 'reason' END
+       {r.waiting_for}
   FROM conversations c
   LEFT JOIN turns r ON r.conversation_id = c.id AND r.status = 'running'
   LEFT JOIN turns k ON k.id = ?5
@@ -271,11 +275,19 @@ SELECT {m.message_columns}
  ORDER BY q.ordinal;
 
 -- name: wait
--- The turn waits: no worker holds it, and nobody has to watch it. The attempt rises, so that its last holder writes no more.
+-- The turn waits: no worker holds it, and it needs no reader. The attempt rises, so that its last holder writes no more.
 UPDATE turns
    SET attempt = attempt + 1, worker = NULL, lease_until = NULL, watched_until = NULL, background = 1,
        waiting = :waiting, waiting_until = :until
  WHERE id = :turn;
+
+-- name: hold_wait
+-- The turn waits, and its worker holds it meanwhile. Nobody has to watch it.
+UPDATE turns SET waiting = :waiting, watched_until = NULL, background = 1 WHERE id = :turn;
+
+-- name: change_held_wait
+-- Another answer came, for a turn that its worker holds.
+UPDATE turns SET waiting = :waiting WHERE id = :turn;
 
 -- name: change_wait
 -- Another answer came. Without `until` the turn goes on: any worker may adopt it.
@@ -367,6 +379,9 @@ UPDATE usage
 -- name: request_cancel
 UPDATE turns SET cancel_requested_at = coalesce(cancel_requested_at, :now) WHERE id = :turn AND status = 'running';
 
+-- name: change_turn_metadata
+UPDATE turns SET metadata = :metadata WHERE id = :turn;
+
 -- name: renew_turn
 UPDATE turns
    SET lease_until = :lease_until
@@ -414,8 +429,9 @@ RETURNING {turn_columns};
 UPDATE turns INDEXED BY turns_single_flight SET lease_until = 1 WHERE status = 'running' AND lease_until > 1;
 
 -- name: due_work
--- What a sweep finds to do (`DueWork`). The conditions are those of the statements that do the work.
-SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
+-- What a sweep finds to do (`DueWork`). The conditions are those of the statements that do the work. The queue is looked
+-- at only with `queue`: every queued turn costs something, also one behind a turn that waits for a week.
+SELECT :queue AND EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
                 WHERE q.status = 'queued'
                   AND NOT EXISTS (SELECT 1 FROM turns r
                                    WHERE r.conversation_id = q.conversation_id AND r.status = 'running')),
@@ -424,19 +440,32 @@ SELECT EXISTS (SELECT 1 FROM turns q INDEXED BY turns_waiting
        EXISTS (SELECT 1 FROM turns t INDEXED BY turns_held
                 WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.background = 0 AND t.watched_until < :now
                   AND t.cancel_requested_at IS NULL),
-       EXISTS (SELECT 1 FROM unindexed u CROSS JOIN conversations c ON c.id = u.conversation_id
-                WHERE (c.indexed_ordinal < c.next_ordinal - 1
+       EXISTS (SELECT 1 FROM unindexed u INDEXED BY unindexed_due CROSS JOIN conversations c ON c.id = u.conversation_id
+                WHERE u.is_parked = 0
+                  AND (c.indexed_ordinal < c.next_ordinal - 1
                        AND NOT EXISTS (SELECT 1 FROM turns t
                                         WHERE t.conversation_id = c.id AND t.active IN (0, 1)
-                                          AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NULL))
+                                          AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NULL
+                                          AND t.waiting_until IS NULL)
                    OR (c.title IS NOT NULL
                        AND NOT EXISTS (SELECT 1 FROM search_entries e
-                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1))),
+                                        WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1)))),
        EXISTS (SELECT 1 FROM erasures e WHERE e.done_at IS NULL AND e.not_before <= :now),
        coalesce((SELECT max(e.erased_at) FROM erasures e WHERE e.erased_at IS NOT NULL), 0),
        EXISTS (SELECT 1 FROM webhook_deliveries d INDEXED BY webhook_deliveries_due WHERE d.not_before <= :now),
        EXISTS (SELECT 1 FROM turns t INDEXED BY turns_deadlines
                 WHERE t.waiting_until IS NOT NULL AND t.waiting_until <= :now);
+
+-- name: backlog
+-- How many turns do not run, and how long the oldest have waited (`Backlog`). A lease of 1 or less was handed over: since when
+-- is not known, and not for long.
+SELECT q.turns, q.ms, u.turns, u.ms, w.turns
+  FROM (SELECT count(*) AS turns, max(0, coalesce(:now - min(t.created_at), 0)) AS ms
+          FROM turns t INDEXED BY turns_waiting WHERE t.status = 'queued') q,
+       (SELECT count(*) AS turns, max(0, coalesce(:now - min(CASE WHEN t.lease_until > 1 THEN t.lease_until END), 0)) AS ms
+          FROM turns t INDEXED BY turns_held
+         WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.lease_until < :now) u,
+       (SELECT count(*) AS turns FROM turns t INDEXED BY turns_deadlines WHERE t.waiting_until IS NOT NULL) w;
 
 -- name: conversations_waiting
 -- Conversations in which turns wait and none runs.

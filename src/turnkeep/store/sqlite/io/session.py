@@ -27,8 +27,13 @@ BUSY_SECONDS = 5
 CACHE_KIB = 16 * 1024
 
 _RUNNING = (
-    "(SELECT r.id || CASE WHEN r.waiting_until > 0 THEN ' ' || (r.waiting ->> 'reason') ELSE '' END FROM turns r "
+    "(SELECT r.id || coalesce(' ' || {{r.waiting_for}}, '') FROM turns r "
     "WHERE r.conversation_id = {0}.id AND r.status = 'running') AS running_turn_id"
+)
+_WAIT = re.compile(r"\{(\w+)\.waiting_for\}")
+_WAITING_FOR = (
+    r"CASE WHEN \1.waiting_until > 0 OR (\1.status = 'running' AND \1.cancel_requested_at IS NULL "
+    r"AND \1.waiting ->> 'held_by' = \1.attempt) THEN \1.waiting ->> 'reason' END"
 )
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 _PLACE = re.compile(r"\{(?:(\w+)\.)?(\w+)_(columns|values|changes)\}")
@@ -104,11 +109,16 @@ def load_texts() -> Mapping[str, str]:
     """The queries of this store, with the columns of `rows.py` written in where they say `{turn_columns}`.
 
     `{m.message_columns}` puts the table's name before each. `{new_file_values}` are the parameters of these names, and
-    `{…_changes}` sets each column to its parameter. Comments and indents are left out: a statement is found by its
-    whole text each time it runs, and a thousand characters take as long as a small query.
+    `{…_changes}` sets each column to its parameter. `{t.waiting_for}` is what the turn `t` waits for, or null.
+    Comments and indents are left out: a statement is found by its whole text each time it runs, and a thousand
+    characters take as long as a small query.
     """
     texts = load_queries("sqlite").items()
-    return {name: " ".join(_COMMENT.sub("", _PLACE.sub(_columns, text)).split()) for name, text in texts}
+    return {name: " ".join(_COMMENT.sub("", _filled(text)).split()) for name, text in texts}
+
+
+def _filled(text: str) -> str:
+    return _WAIT.sub(_WAITING_FOR, _PLACE.sub(_columns, text))
 
 
 def _columns(place: re.Match[str]) -> str:

@@ -12,14 +12,13 @@ END $$;
 CREATE FUNCTION turnkeep.own_slot() RETURNS integer LANGUAGE sql STABLE AS $$ SELECT pg_backend_pid() % 64 $$;
 
 -- What a scope has used in a month, in all slots.
-CREATE FUNCTION turnkeep.used_in(p_org text, p_scope text, p_id text, p_month text, OUT ui_messages bigint,
-                                 OUT api_messages bigint, OUT input_tokens bigint, OUT output_tokens bigint,
-                                 OUT cost double precision)
-LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION turnkeep.used_in(p_org text, p_scope text, p_id text, p_month text)
+RETURNS TABLE (ui_messages bigint, api_messages bigint, input_tokens bigint, output_tokens bigint, cost double precision)
+LANGUAGE plpgsql STABLE ROWS 1 AS $$
 BEGIN
-    SELECT coalesce(sum(a.ui_messages), 0), coalesce(sum(a.api_messages), 0), coalesce(sum(a.input_tokens), 0),
-           coalesce(sum(a.output_tokens), 0), coalesce(sum(a.cost), 0)
-      INTO ui_messages, api_messages, input_tokens, output_tokens, cost
+    RETURN QUERY
+    SELECT coalesce(sum(a.ui_messages), 0)::bigint, coalesce(sum(a.api_messages), 0)::bigint,
+           coalesce(sum(a.input_tokens), 0)::bigint, coalesce(sum(a.output_tokens), 0)::bigint, coalesce(sum(a.cost), 0)
       FROM (SELECT u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens, u.cost FROM turnkeep.usage u
              WHERE u.org_id = p_org AND u.scope = p_scope AND u.scope_id = p_id AND u.month = p_month
              UNION ALL

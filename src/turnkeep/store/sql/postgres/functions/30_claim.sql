@@ -23,11 +23,16 @@ DECLARE
     v_limits       json;
     v_place        json;
     v_replaced     json;
+    v_external     text;
+    v_of_external  text;
 BEGIN
-    SELECT a.org, a.workspace, a.owner, a.ref, a."user", a.keys, a.turn, a.idempotency_key, a.agent, a.conversation, a.beside, a.files
-      INTO v_org, v_workspace, v_owner, v_ref, v_user, v_keys, v_turn, v_idempotency, v_agent, v_conversation, v_beside, v_files
+    SELECT a.org, a.workspace, a.owner, a.ref, a."user", a.keys, a.turn, a.idempotency_key, a.agent, a.conversation, a.beside, a.files,
+           a.external_id
+      INTO v_org, v_workspace, v_owner, v_ref, v_user, v_keys, v_turn, v_idempotency, v_agent, v_conversation, v_beside, v_files,
+           v_external
       FROM json_to_record(p_asked) AS a (org text, workspace text, owner text, ref text, "user" text, keys text[],
-                                         turn text, idempotency_key text, agent text, conversation text, beside text, files text[]);
+                                         turn text, idempotency_key text, agent text, conversation text, beside text, files text[],
+                                         external_id text);
     IF v_idempotency IS NOT NULL THEN
         SELECT turnkeep.known_turn(t) INTO v_by_key FROM turnkeep.turns t
          WHERE t.org_id = v_org AND t.principal_ref = v_ref AND t.idempotency_key = v_idempotency;
@@ -44,6 +49,11 @@ BEGIN
           INTO v_replaced
           FROM turnkeep.turns b WHERE b.id = v_beside AND b.conversation_id = v_conversation;
     END IF;
+    IF v_external IS NOT NULL THEN
+        SELECT x.id INTO v_of_external FROM turnkeep.conversations x
+         WHERE x.workspace_id = v_workspace AND x.external_id = v_external
+           AND coalesce(x.user_id, '') = coalesce(v_user, '') AND x.deleted_at IS NULL;
+    END IF;
     RETURN json_build_object(
         'by_key', v_by_key,
         'by_id', v_by_id,
@@ -53,7 +63,8 @@ BEGIN
         'has_agent', v_agent IS NULL OR turnkeep.has_agent(v_org, v_workspace, v_agent),
         'conversation', v_place,
         'beside', v_replaced,
-        'attachments', CASE WHEN v_files <> '{}' THEN turnkeep.attachable(v_org, v_workspace, v_owner, v_conversation, v_files) END);
+        'attachments', CASE WHEN v_files <> '{}' THEN turnkeep.attachable(v_org, v_workspace, v_owner, v_conversation, v_files) END,
+        'of_external_id', v_of_external);
 END $$;
 
 -- The limits of those scopes that have any (`rules.claims.ScopeLimits`). What they have used is looked up only where tokens or
@@ -147,7 +158,7 @@ DECLARE
     v_waiting json;
 BEGIN
     SELECT json_build_object('id', r.id, 'started_at', r.started_at,
-                             'waiting_for', CASE WHEN r.waiting_until > 0 THEN r.waiting::json ->> 'reason' END)
+                             'waiting_for', {r.waiting_for})
       INTO v_running
       FROM turnkeep.turns r WHERE r.conversation_id = p_conversation.id AND r.status = 'running';
     SELECT json_agg(json_build_object('id', q.id, 'ordinal', q.ordinal, 'steers', q.steers_turn_id) ORDER BY q.ordinal) INTO v_waiting
@@ -183,7 +194,7 @@ END $$;
 
 -- Write claims as they were decided; return the conversations of those that were left out, with nothing written, because
 -- their conversation is not as the facts of the claim have it any more (no facts: it was locked and looked at). A turn under
--- the same id or key violates a unique index. Raises TK006, with the counters, if one of them is over its limit, and TK011 if
+-- the same id or key, and a conversation of the same external id, violates a unique index. Raises TK006, with the counters, if one of them is over its limit, and TK011 if
 -- a user who begins a conversation was erased or disabled.
 --
 -- Each claim has a conversation of its own. Turns, questions and first events come as rows of their tables. `p_counters` has

@@ -62,7 +62,7 @@ DECLARE
     v_running record;
     v_known   record;
 BEGIN
-    SELECT t.id, t.started_at, CASE WHEN t.waiting_until > 0 THEN t.waiting::json ->> 'reason' END AS waiting_for
+    SELECT t.id, t.started_at, {t.waiting_for} AS waiting_for
       INTO v_running FROM turnkeep.turns t
      WHERE t.conversation_id = p_conversation AND t.status = 'running';
     SELECT t.conversation_id, t.ordinal INTO v_known FROM turnkeep.turns t WHERE t.id = p_turn;

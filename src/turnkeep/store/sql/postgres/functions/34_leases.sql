@@ -74,8 +74,9 @@ END $$;
 -- What a sweep finds to do (`DueWork`). Every part looks only at turns that are queued, run or wait, or at conversations that
 -- wait for the index: the conditions are those of the statements that do the work. OFFSET 0 keeps a condition a look-up for
 -- each row found; without it the planner may read every conversation there is. Nor may it read every turn, which it does
--- where it thinks that many of them run: those that wait count as running in its statistics.
-CREATE FUNCTION turnkeep.due_work() RETURNS TABLE (
+-- where it thinks that many of them run: those that wait count as running in its statistics. The queue is looked at only with
+-- `p_queue`: every queued turn costs something, also one behind a turn that waits for a week.
+CREATE FUNCTION turnkeep.due_work(p_queue boolean) RETURNS TABLE (
     has_queued boolean, has_expired boolean, has_unwatched boolean, has_unindexed boolean, has_erasures boolean,
     erased_at bigint, has_deliveries boolean, has_overdue boolean
 ) LANGUAGE plpgsql STABLE
@@ -84,10 +85,12 @@ AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT EXISTS (SELECT 1 FROM turnkeep.turns q
-                    WHERE q.status = 'queued'
-                      AND NOT EXISTS (SELECT 1 FROM turnkeep.turns r
-                                       WHERE r.conversation_id = q.conversation_id AND r.status = 'running')),
+    SELECT CASE WHEN p_queue THEN
+               EXISTS (SELECT 1 FROM turnkeep.turns q
+                        WHERE q.status = 'queued'
+                          AND NOT EXISTS (SELECT 1 FROM turnkeep.turns r
+                                           WHERE r.conversation_id = q.conversation_id AND r.status = 'running'))
+               ELSE false END,
            EXISTS (SELECT 1 FROM turnkeep.turns t
                     WHERE t.status = 'running' AND t.waiting_until IS NULL AND t.lease_until < n.now),
            EXISTS (SELECT 1 FROM turnkeep.turns t
@@ -96,14 +99,16 @@ BEGIN
            EXISTS (SELECT 1
                      FROM turnkeep.unindexed u
                     CROSS JOIN LATERAL (SELECT c.* FROM turnkeep.conversations c WHERE c.id = u.conversation_id OFFSET 0) c
-                    WHERE (c.indexed_ordinal < c.next_ordinal - 1
-                           AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t
-                                            WHERE t.conversation_id = c.id AND t.active IN (true, false)
-                                              AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NULL OFFSET 0))
-                       OR (c.title IS NOT NULL
-                           AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
-                                            WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
-                                           OFFSET 0))),
+                    WHERE NOT u.is_parked
+                      AND ((c.indexed_ordinal < c.next_ordinal - 1
+                            AND NOT EXISTS (SELECT 1 FROM turnkeep.turns t
+                                             WHERE t.conversation_id = c.id AND t.active IN (true, false)
+                                               AND t.ordinal = c.indexed_ordinal + 1 AND t.settled_at IS NULL
+                                               AND t.waiting_until IS NULL OFFSET 0))
+                        OR (c.title IS NOT NULL
+                            AND NOT EXISTS (SELECT 1 FROM turnkeep.search_entries e
+                                             WHERE e.conversation_id = c.id AND e.turn_id = c.id AND e.turn_sequence = -1
+                                            OFFSET 0)))),
            EXISTS (SELECT 1 FROM turnkeep.erasures e WHERE e.done_at IS NULL AND e.not_before <= n.now),
            coalesce((SELECT max(e.erased_at) FROM turnkeep.erasures e WHERE e.erased_at IS NOT NULL), 0),
            coalesce((SELECT min(d.not_before) FROM turnkeep.webhook_deliveries d WHERE d.not_before IS NOT NULL) <= n.now, false),

@@ -21,7 +21,7 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+    SELECT c, (SELECT t.id || coalesce(' ' || {t.waiting_for}, '')
                  FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running')
       FROM turnkeep.conversations c WHERE c.id = p_conversation;
     v_user := turnkeep.become('', '', '');
@@ -39,7 +39,7 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+    SELECT c, (SELECT t.id || coalesce(' ' || {t.waiting_for}, '')
                  FROM turnkeep.turns t WHERE t.conversation_id = c.id AND t.status = 'running'),
            q.id, q.turn_id, q.role, q.blocks, q.display, q.attachments, q.sources, q.usage, q.status, q.created_at,
            q.model, q.facts
@@ -68,24 +68,24 @@ BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     IF p_user = '*' THEN
         RETURN QUERY
-        SELECT l.c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+        SELECT l.c, (SELECT t.id || coalesce(' ' || {t.waiting_for}, '')
                  FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
           FROM (SELECT x.c, row_number() OVER () AS n, sum(x.size) OVER (ROWS UNBOUNDED PRECEDING) - x.size AS before
                   FROM (SELECT c, octet_length(concat(c.title, c.preview)) + coalesce(octet_length(c.metadata), 0) AS size
                           FROM turnkeep.conversations c
-                         WHERE c.workspace_id = p_workspace AND c.deleted_at IS NULL AND c.kind <> 'run'
+                         WHERE c.workspace_id = p_workspace AND c.deleted_at IS NULL AND c.kind <> 'run' AND c.is_listed
                            AND c.updated_period <= p_updated_at / 300000
                            AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
                          ORDER BY c.updated_period DESC, c.updated_at DESC, c.id DESC LIMIT p_limit) x) l
          WHERE l.n <= 2 OR l.before <= 4194304;
     ELSE
         RETURN QUERY
-        SELECT l.c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+        SELECT l.c, (SELECT t.id || coalesce(' ' || {t.waiting_for}, '')
                  FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
           FROM (SELECT x.c, row_number() OVER () AS n, sum(x.size) OVER (ROWS UNBOUNDED PRECEDING) - x.size AS before
                   FROM (SELECT c, octet_length(concat(c.title, c.preview)) + coalesce(octet_length(c.metadata), 0) AS size
                           FROM turnkeep.conversations c
-                         WHERE c.workspace_id = p_workspace AND c.user_id = p_user AND c.deleted_at IS NULL AND c.kind <> 'run'
+                         WHERE c.workspace_id = p_workspace AND c.user_id = p_user AND c.deleted_at IS NULL AND c.kind <> 'run' AND c.is_listed
                            AND c.updated_period <= p_updated_at / 300000
                            AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
                          ORDER BY c.updated_period DESC, c.updated_at DESC, c.id DESC LIMIT p_limit) x) l
@@ -102,7 +102,7 @@ DECLARE
 BEGIN
     v_user := turnkeep.become(p_org, p_workspace, p_user);
     RETURN QUERY
-    SELECT l.c, (SELECT t.id || CASE WHEN t.waiting_until > 0 THEN ' ' || (t.waiting::json ->> 'reason') ELSE '' END
+    SELECT l.c, (SELECT t.id || coalesce(' ' || {t.waiting_for}, '')
                  FROM turnkeep.turns t WHERE t.conversation_id = (l.c).id AND t.status = 'running')
       FROM (SELECT x.c, row_number() OVER () AS n, sum(x.size) OVER (ROWS UNBOUNDED PRECEDING) - x.size AS before
               FROM (SELECT c, octet_length(concat(c.title, c.preview)) + coalesce(octet_length(c.metadata), 0) AS size
@@ -156,7 +156,7 @@ BEGIN
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
                m.display, m.attachments, m.sources, m.usage,
-               CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at, coalesce(m.provider, t.model),
+               CASE WHEN {t.waiting_for} IS NULL THEN t.status ELSE 'waiting' END, m.created_at, coalesce(m.provider, t.model),
                CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, r.report) > 0 THEN
                    concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
                           coalesce(r.report, 'null'), ']') END,
@@ -170,7 +170,7 @@ BEGIN
         RETURN QUERY
         SELECT m.id, m.turn_id, m.turn_sequence, t.ordinal, m.role, CASE WHEN m.display IS NULL THEN m.blocks END,
                m.display, m.attachments, m.sources, m.usage,
-               CASE WHEN t.waiting_until > 0 THEN 'waiting' ELSE t.status END, m.created_at, coalesce(m.provider, t.model),
+               CASE WHEN {t.waiting_for} IS NULL THEN t.status ELSE 'waiting' END, m.created_at, coalesce(m.provider, t.model),
                CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, r.report) > 0 THEN
                    concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
                           coalesce(r.report, 'null'), ']') END,
@@ -251,6 +251,20 @@ BEGIN
     RETURN QUERY
     SELECT * FROM turnkeep.files f
      WHERE f.workspace_id = p_workspace AND f.saved_at IS NOT NULL AND f.id < p_before COLLATE "C"
+     ORDER BY f.id DESC LIMIT p_limit;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+CREATE FUNCTION turnkeep.my_loose_files(p_org text, p_workspace text, p_user text, p_before text, p_limit integer)
+RETURNS SETOF turnkeep.files LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT * FROM turnkeep.files f
+     WHERE f.workspace_id = p_workspace AND f.conversation_id IS NULL AND f.saved_at IS NULL AND f.status = 'ready'
+       AND f.deleted_at IS NULL AND f.id < p_before COLLATE "C"
      ORDER BY f.id DESC LIMIT p_limit;
     v_user := turnkeep.become('', '', '');
 END $$;
