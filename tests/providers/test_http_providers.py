@@ -13,6 +13,7 @@ from tests.providers.wire import anthropic, openai_chat, openai_responses
 from tests.providers.wire.openai_chat import chunk
 from tests.providers.wire.script import Call, Hang, HangBeforeHeaders, Raw, Say, Stop, Think, Wait
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
+from turnkeep.model.sampling import ALL_OPTIONS, OutputFormat, Sampling
 from turnkeep.model.truncation import MAX_DEPTH, TOO_DEEP
 from turnkeep.providers.drafts import MAX_TOKENS, tokens
 from turnkeep.providers.ports import Delta, ProviderEvent, Reply, ToolOffer
@@ -218,6 +219,74 @@ class TestToolCalls:
         assert forbidden["tool_choice"] in ("none", {"type": "none"})
         assert "tools" not in without
         assert "tool_choice" not in without
+
+
+class TestOptions:
+    ALL = Sampling(
+        temperature=0.5,
+        top_p=0.9,
+        frequency_penalty=0.1,
+        presence_penalty=0.2,
+        max_tokens=100,
+        stop=("END",),
+        seed=7,
+        tool="weather",
+        parallel_tool_calls=False,
+        output=OutputFormat(name="a", schema={"type": "object"}),
+    )
+
+    async def test_stand_in_the_request_as_each_provider_names_them(self) -> None:
+        schema = {"name": "a", "schema": {"type": "object"}, "strict": False}
+        shared = {"temperature": 0.5, "top_p": 0.9}
+        for vendor, expected in (
+            (
+                CHAT,
+                {
+                    **shared,
+                    "frequency_penalty": 0.1,
+                    "presence_penalty": 0.2,
+                    "max_tokens": 100,
+                    "stop": ["END"],
+                    "seed": 7,
+                    "tool_choice": {"type": "function", "function": {"name": "weather"}},
+                    "parallel_tool_calls": False,
+                    "response_format": {"type": "json_schema", "json_schema": schema},
+                },
+            ),
+            (
+                RESPONSES,
+                {
+                    **shared,
+                    "max_output_tokens": 100,
+                    "tool_choice": {"type": "function", "name": "weather"},
+                    "parallel_tool_calls": False,
+                    "text": {"format": {"type": "json_schema", **schema}},
+                },
+            ),
+            (
+                ANTHROPIC,
+                {
+                    "max_tokens": 100,
+                    "stop_sequences": ["END"],
+                    "tool_choice": {"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
+                },
+            ),
+        ):
+            async with connected(vendor) as line:
+                line.server.says([Say("a")])
+                await ask(line, sampling=self.ALL)
+                [body] = line.server.bodies
+                assert {name: body.get(name) for name in expected} == expected
+
+    async def test_are_known_beforehand(self) -> None:
+        for vendor, missing in (
+            (CHAT, set()),
+            (RESPONSES, {"stop", "seed", "frequency_penalty", "presence_penalty"}),
+            (ANTHROPIC, {"seed", "frequency_penalty", "presence_penalty", "output", "temperature", "top_p"}),
+        ):
+            async with connected(vendor) as line:
+                model = (await request_for(line)).model
+                assert ALL_OPTIONS - (await line.provider.abilities(model)).options == missing
 
 
 class TestReasoning:

@@ -22,6 +22,7 @@ from tests.providers.wire.script import Call, Item, Say, Script, Stop, Think
 from tests.providers.wire.sdk import Heard, event_samples, sdk_events, sdk_heard
 from tests.providers.wire.server import ByteServer, Request, http_response
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Vendor, connected
+from turnkeep.model.sampling import OutputFormat, Sampling
 from turnkeep.providers.anthropic import API_VERSION
 from turnkeep.providers.drafts import Draft
 from turnkeep.providers.failures import FAILURES
@@ -298,7 +299,9 @@ class TestRequests:
         ]
 
     async def body(self, vendor: Vendor, **options: Any) -> dict[str, Any]:
-        fields = {name: options.pop(name) for name in ("tools", "may_call", "system", "model") if name in options}
+        fields = {
+            name: options.pop(name) for name in ("tools", "may_call", "sampling", "system", "model") if name in options
+        }
         async with connected(vendor, **options) as line:
             request = await request_for(line, *self.rows(vendor), **fields)
             decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(await line.provider._body(request)))
@@ -315,6 +318,11 @@ class TestRequests:
             {"effort": "high"},
             {"effort": "off"},
             {"tools": (WEATHER, WEATHER)},
+            {"sampling": Sampling(temperature=0.5, top_p=0.9, max_tokens=100, parallel_tool_calls=False)},
+            {"sampling": Sampling(tool="weather")},
+            {"sampling": Sampling(tool_choice="required", parallel_tool_calls=True)},
+            {"sampling": Sampling(output=OutputFormat())},
+            {"sampling": Sampling(output=OutputFormat(name="a", schema={"type": "object"}, is_strict=True))},
         ],
         ids=str,
     )

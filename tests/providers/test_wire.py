@@ -19,20 +19,78 @@ from tests.providers.wire.vendors import CHAT, connected
 from tests.tools.certificates import make_certificate
 from turnkeep.errors import InvalidRequest
 from turnkeep.providers import wire
+from turnkeep.providers.anthropic import AnthropicDraft
+from turnkeep.providers.drafts import Draft
 from turnkeep.providers.failures import StreamFailed
 from turnkeep.providers.http_provider import OFFERS_REMEMBERED, EncodedOffers, HttpProvider
-from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider
-from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, ProviderTimedOut, Reply, ToolOffer
+from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider, OpenAIResponsesDraft
+from turnkeep.providers.ports import (
+    BETWEEN_THOUGHTS,
+    Delta,
+    ModelRequest,
+    ProviderFailed,
+    ProviderTimedOut,
+    Reply,
+    ToolOffer,
+)
 from turnkeep.providers.registry import configured_providers
 from turnkeep.providers.retry import RetryPolicy
 from turnkeep.providers.wire import Account, EventSplitter
 from turnkeep.tls import trusted_tls
-from turnkeep_client.wire.blocks import Text, ToolUse
+from turnkeep_client.wire.blocks import Reasoning, Text, ToolUse
 
 END = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
 SUNNY = b'data: {"choices":[{"index":0,"delta":{"content":"Sunny."}}]}\n\n' + END
 GOOD = http_response(SUNNY)
 ONCE = RetryPolicy(tries=1)
+
+
+def _anthropic_thought(index: int, words: str) -> list[Any]:
+    empty = {"type": "thinking", "thinking": "", "signature": ""}
+    pieces = [{"type": "thinking_delta", "thinking": piece} for piece in (words[:2], words[2:])]
+    signed = {"type": "signature_delta", "signature": "s"}
+    return [
+        {"type": "content_block_start", "index": index, "content_block": empty},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in (*pieces, signed)),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+def _responses_thought(index: int, words: str) -> list[Any]:
+    item = {"type": "reasoning", "id": f"rs_{index}", "summary": [{"type": "summary_text", "text": words}]}
+    place = {"output_index": index, "summary_index": 0}
+    return [
+        {"type": "response.output_item.added", "output_index": index, "item": item},
+        {"type": "response.reasoning_summary_part.added", **place},
+        *(
+            {"type": "response.reasoning_summary_text.delta", **place, "delta": piece}
+            for piece in (words[:2], words[2:])
+        ),
+        {"type": "response.output_item.done", "output_index": index, "item": item},
+    ]
+
+
+THOUGHTS: list[Any] = [
+    (
+        AnthropicDraft,
+        [
+            {"type": "message_start", "message": {"usage": {"input_tokens": 1}}},
+            *_anthropic_thought(0, "One."),
+            *_anthropic_thought(1, "Two."),
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+            {"type": "message_stop"},
+        ],
+    ),
+    (
+        OpenAIResponsesDraft,
+        [
+            *_responses_thought(0, "One."),
+            *_responses_thought(1, "Two."),
+            {"type": "response.completed", "response": {"status": "completed", "output": []}},
+        ],
+    ),
+]
+"""Two blocks of reasoning on a wire, each in two pieces."""
 
 
 def text(words: str) -> bytes:
@@ -80,6 +138,7 @@ class TestSplittingEvents:
         b": a comment\ndata: {1}\n\n"
         b"data:without a space\r\n\r\n"
         b"data: two\rdata: lines\r\r"
+        b"data: two\r\ndata: more\r\n\r\n"
         b"id: 7\nretry: 5\nunknown\n\n"
         b":\n\n\n\nevent:second\ndata:\n\n"
         b"data: d\xc3\xa9j\xc3\xa0\n\r\n"
@@ -89,6 +148,7 @@ class TestSplittingEvents:
         (b"first", b"{1}"),
         (b"", b"without a space"),
         (b"", b"two\n lines"),
+        (b"", b"two\n more"),
         (b"second", b""),
         (b"", "déjà".encode()),
     )
@@ -107,6 +167,8 @@ class TestSplittingEvents:
         for size in (1, 2, 3, 5):
             pieces = [self.STREAM[start : start + size] for start in range(0, len(self.STREAM), size)]
             assert tuple(self.events(*pieces)) == self.EVENTS
+            with_empty_reads = [part for piece in pieces for part in (piece, b"")]
+            assert tuple(self.events(*with_empty_reads)) == self.EVENTS
 
     @pytest.mark.parametrize("piece", [b"x" * 100, b"data: xxxxxxxxxxxxx\n"], ids=["line", "lines"])
     def test_refuses_an_event_without_an_end(self, monkeypatch: pytest.MonkeyPatch, piece: bytes) -> None:
@@ -158,6 +220,19 @@ class TestDeltas:
             shown.append([piece.text for piece in draft.pieces()])
         assert shown[0] == ["a"]
         assert shown[1][0].encode("utf-16", "surrogatepass").decode("utf-16") == "😀b"
+
+    @pytest.mark.parametrize("draft, events", THOUGHTS, ids=["anthropic", "responses"])
+    def test_blocks_of_reasoning_are_shown_as_they_are_recorded(
+        self, draft: type[Draft[Any]], events: list[Any]
+    ) -> None:
+        """Readers get the rest of what they were shown. So an empty line stands between the blocks here, too."""
+        made = draft()
+        for event in events:
+            made.add(b"", msgspec.json.encode(event))
+        shown = "".join(piece.text for piece in made.pieces() if piece.kind == "reasoning")
+        blocks = [block for block in made.reply().blocks if isinstance(block, Reasoning)]
+        assert len(blocks) == 2
+        assert shown == BETWEEN_THOUGHTS.join(block.text for block in blocks) == "One.\n\nTwo."
 
     async def test_one_chunk_may_have_text_reasoning_and_a_call(self) -> None:
         call = {"index": 0, "id": "c", "function": {"name": "weather", "arguments": "{}"}}

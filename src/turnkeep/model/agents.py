@@ -1,19 +1,21 @@
 """Agents, and the frozen copy of one that a turn runs with."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
 from turnkeep.ids import AgentId, KeyId, WorkspaceId
 from turnkeep.model.principals import Principal
+from turnkeep.model.sampling import DEFAULT_SAMPLING, Sampling
 from turnkeep_client.wire.agents import AgentLimits, Approver
-from turnkeep_client.wire.blocks import JsonObject
+from turnkeep_client.wire.blocks import Block, JsonObject
 
 __all__ = [
     "Agent",
     "AgentLimits",
     "AgentSpec",
+    "OpeningRow",
     "SecretPlace",
     "Snapshot",
     "with_secrets",
@@ -96,6 +98,14 @@ class Agent(Struct, frozen=True, kw_only=True):
     updated_at: int
 
 
+class OpeningRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of a turn that happened before the turn was asked: a call of a tool by the model, or its result. A caller
+    that keeps the history itself sends it with the question."""
+
+    role: Literal["user", "assistant"]
+    blocks: tuple[Block, ...]
+
+
 class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a turn runs with, taken at claim: later edits of the agent do not reach a turn under way."""
 
@@ -108,6 +118,22 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether its loop runs in a sandbox: the conversation is of that kind, it is a run, or the agent says so."""
     client_tools: tuple[JsonObject, ...] = ()
     """Tools that came with the question. The caller runs them."""
+    ends_with_calls: bool = False
+    """Whether a call of such a tool ends the turn. Otherwise the turn waits for its result."""
+    instructions: str = ""
+    """Instructions that came with the question. They follow those of the agent."""
+    sampling: Sampling = DEFAULT_SAMPLING
+    opening: tuple[OpeningRow, ...] = ()
+    """What happened between the question and the first call of the model: calls that the caller has run already."""
+    request_id: str | None = None
+    """The id of the request that asked, for the log."""
+    traceparent: str | None = None
+    """The trace of that request. It goes on with the turn, also on other workers."""
+
+    @property
+    def opening_rounds(self) -> int:
+        """How often the model has spoken in the opening."""
+        return sum(row.role == "assistant" for row in self.opening)
 
     @property
     def counted_keys(self) -> tuple[KeyId, ...]:

@@ -50,8 +50,12 @@ class GivenFields(Struct, frozen=True, kw_only=True):
     agent_id: AgentId | None = None
     model: str | None = None
     workflow_id: str | None = None
+    external_id: str | None = None
+    """The id of the host's application. No two conversations of a user that are not deleted have the same."""
     title: str | None = None
     metadata: JsonObject = {}
+    is_listed: bool = True
+    """Whether lists and searches show it. One that is not listed is deleted when it was not used for a while."""
 
 
 class Conversation(GivenFields, frozen=True, kw_only=True):

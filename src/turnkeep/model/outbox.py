@@ -23,7 +23,7 @@ class OutboxEntry(Struct, frozen=True, kw_only=True):
     """One thing that happened. A receiver may get it more than once, and recognises it by its id.
 
     `subject_id` is what it happened to: the turn, for `turn.…`. `attempts` is how often a worker has taken the entry in
-    order to deliver it.
+    order to deliver it. `request_id` is the id of the request that asked the turn.
     """
 
     id: OutboxId
@@ -35,6 +35,7 @@ class OutboxEntry(Struct, frozen=True, kw_only=True):
     subject_id: str
     created_at: int
     attempts: int = 0
+    request_id: str | None = None
 
 
 class Webhook(Struct, frozen=True, kw_only=True):

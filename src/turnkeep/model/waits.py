@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.ids import AgentId, CallId
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 from turnkeep_client.wire.conversations import WaitReason
+from turnkeep_client.wire.events import DecidedCall
 
 __all__ = [
     "UNANSWERED",
@@ -22,6 +23,7 @@ __all__ = [
     "Wait",
     "WaitReason",
     "WaitingCall",
+    "bytes_of",
     "digest_of",
     "reason_of",
     "trust_of",
@@ -38,6 +40,11 @@ def digest_of(name: str, args: JsonObject) -> str:
     return hashlib.sha256(_encode([name, args])).hexdigest()
 
 
+def bytes_of(value: JsonValue | Struct) -> int:
+    """How many bytes the value takes as JSON."""
+    return len(_encode(value))
+
+
 class CallAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The answer to one call. `digest` is that of the call that may run, or was answered. `by` names who answered."""
 
@@ -52,10 +59,20 @@ class CallAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result or the error of a client tool."""
     by: str = ""
     at: int = 0
+    gist: str = ""
+    """Names what was said, where the value itself is not kept any more."""
 
     def is_same_as(self, other: "CallAnswer") -> bool:
-        """Whether both say the same. Who said it, and why, does not matter."""
-        return (self.verdict, self.args, self.value) == (other.verdict, other.args, other.value)
+        """Whether both say the same. Who said it, and why, does not matter. 1, 1.0 and true are not the same."""
+        return self._gist == other._gist
+
+    @property
+    def _gist(self) -> str:
+        return self.gist or hashlib.sha256(_encode([self.verdict, self.args, self.value])).hexdigest()
+
+    def without_value(self) -> "CallAnswer":
+        """The answer once it was recorded as the result of its call. A repeat of it is still recognised."""
+        return self if self.value is None else structs.replace(self, value=None, gist=self._gist)
 
 
 UNANSWERED = CallAnswer(verdict="none")
@@ -63,7 +80,7 @@ UNANSWERED = CallAnswer(verdict="none")
 
 
 class WaitingCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A call that waits, or has waited. `schema` is that of the tool's arguments."""
+    """A call that waits, or has waited. `schema` is that of the tool's arguments, `identity` says which tool it is."""
 
     id: CallId
     name: str
@@ -71,7 +88,36 @@ class WaitingCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: WaitReason
     digest: str
     schema: JsonObject = {}
+    identity: str = ""
     answer: CallAnswer | None = None
+    is_spent: bool = False
+    """Whether the answer lets nothing run any more: the call has begun in the server, or another wait came after it."""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether name and arguments are those that the digest was made of."""
+        return self.digest == digest_of(self.name, self.args)
+
+    @property
+    def past(self) -> "WaitingCall":
+        """The call after its wait: what is needed to recognise a repeated answer."""
+        answer = UNANSWERED if self.answer is None else self.answer.without_value()
+        return structs.replace(self, schema={}, answer=answer, is_spent=True)
+
+    @property
+    def decision(self) -> DecidedCall | None:
+        """What a person has decided, as readers are told; None if no person has."""
+        answer = self.answer
+        if answer is None or answer.verdict not in {"allow", "deny"}:
+            return None
+        return DecidedCall(
+            call_id=self.id,
+            decision=answer.verdict,
+            by=answer.by,
+            at=answer.at,
+            args=answer.args,
+            reason=answer.reason,
+        )
 
     @property
     def allowed_args(self) -> JsonObject | None:
@@ -86,7 +132,9 @@ class WaitingCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Wait(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a turn waits, since when, and until when. `calls` are all that have waited in this turn.
 
-    `waited_ms` is how long earlier waits of the turn took: that time does not count as its running time.
+    `waited_ms` is how long earlier waits of the turn took: that time does not count as its running time. `held_by` is
+    the attempt that holds the turn while it waits, because its sandbox is kept meanwhile. Any other turn that waits is
+    held by no worker.
     """
 
     calls: tuple[WaitingCall, ...]
@@ -96,16 +144,27 @@ class Wait(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is missing; an approval comes before a client's result. None: nothing any more."""
     resumed_at: int | None = None
     waited_ms: int = 0
+    held_by: int | None = None
 
     @property
     def open_calls(self) -> tuple[WaitingCall, ...]:
         return tuple(call for call in self.calls if call.answer is None)
 
     @property
+    def decisions(self) -> tuple[DecidedCall, ...]:
+        """What was decided since the turn began to wait."""
+        made = (call.decision for call in self.calls)
+        return tuple(decision for decision in made if decision is not None and decision.at >= self.since)
+
+    @property
     def total_ms(self) -> int:
         """How long the turn has waited in all, once it goes on."""
         until = self.expires_at if self.resumed_at is None else self.resumed_at
         return self.waited_ms + max(0, until - self.since)
+
+    def is_kept_by(self, attempt: int) -> bool:
+        """Whether this attempt of the turn holds it, and waits for answers."""
+        return self.held_by == attempt and self.reason is not None
 
     def call(self, call_id: str) -> WaitingCall | None:
         """The newest call of this id."""
@@ -120,7 +179,7 @@ def reason_of(calls: Iterable[WaitingCall]) -> WaitReason | None:
     return "client_tools" if reasons else None
 
 
-def trust_of(agent_id: AgentId | None, tool: str) -> str:
-    """How a conversation remembers that calls of this tool need no decision. Another agent's tool of the same name is
-    another tool."""
-    return f"{agent_id or ''}:{tool}"
+def trust_of(agent_id: AgentId | None, identity: str) -> str:
+    """How a conversation remembers that calls of this tool need no decision. The identity of a tool is its name and its
+    declaration: another tool that is given the same name, or the same one of another agent, is another tool."""
+    return f"{agent_id or ''}:{identity}"

@@ -31,6 +31,9 @@ KNOWN_SECONDS = 3_600.0
 UNKNOWN_SECONDS = 60.0
 MAX_MODELS = 1_000
 
+OPTIONS = frozenset({"max_tokens", "stop", "tool_choice", "tool", "parallel_tool_calls"})
+"""The Messages API has no parameters for the other options."""
+
 CUT_OFF = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
@@ -79,6 +82,7 @@ class AnthropicProvider(HttpProvider):
         return Abilities(
             thinking="off" if is_off else info.thinking,
             sees_images=info.sees_images and not self._lessons.has(model, "pictures"),
+            options=OPTIONS,
         )
 
     async def models(self) -> list[str]:
@@ -111,9 +115,10 @@ class AnthropicProvider(HttpProvider):
 
     async def _body(self, request: ModelRequest) -> JsonObject:
         info = await self._model_info(request.model)
+        sampling = request.sampling
         body: JsonObject = {
             "model": own_name(request.model),
-            "max_tokens": info.max_tokens,
+            "max_tokens": min(info.max_tokens, sampling.max_tokens or info.max_tokens),
             "messages": request.all_messages,
             "stream": True,
         }
@@ -121,8 +126,10 @@ class AnthropicProvider(HttpProvider):
             body["system"] = request.system
         if request.tools:
             body["tools"] = self._offers.encode(request.tools, _tool)
-            if not request.may_call:
-                body["tool_choice"] = {"type": "none"}
+            if choice := _tool_choice(request):
+                body["tool_choice"] = choice
+        if sampling.stop is not None:
+            body["stop_sequences"] = sampling.stop
         return body | _thinking(info, self._effort, may_think=request.may_think)
 
     def _draft(self) -> Draft[Any]:
@@ -188,6 +195,18 @@ def _thinking(info: ModelInfo, effort: Effort, *, may_think: bool) -> JsonObject
     if effort != "auto" and info.takes_effort:
         fields["output_config"] = {"effort": effort}
     return fields
+
+
+def _tool_choice(request: ModelRequest) -> JsonObject:
+    sampling = request.sampling
+    if not request.may_call or sampling.tool_choice == "none":
+        return {"type": "none"}
+    alone = {"disable_parallel_tool_use": True} if sampling.parallel_tool_calls is False else {}
+    if sampling.tool is not None:
+        return {"type": "tool", "name": sampling.tool, **alone}
+    if sampling.tool_choice == "required":
+        return {"type": "any", **alone}
+    return {"type": "auto", **alone} if alone or sampling.tool_choice else {}
 
 
 def _tool(offer: ToolOffer) -> JsonObject:
@@ -282,7 +301,7 @@ class AnthropicDraft(Draft[_StreamEvent]):
                 self.show(delta.text, "text")
             case "thinking_delta" if isinstance(block, _BlockDraft):
                 block.pieces.append(delta.thinking)
-                self.show(delta.thinking, "reasoning")
+                self.think(delta.thinking)
             case "input_json_delta" if isinstance(block, Arguments):
                 self.has_begun = True
                 self.is_alive = True
@@ -302,6 +321,7 @@ class AnthropicDraft(Draft[_StreamEvent]):
             case "thinking":
                 self._blocks[index] = spoken = _BlockDraft("reasoning")
                 spoken.signature = block.get("signature") or ""
+                self.begin_thought()
                 self._add_first(index, block.get("thinking"), "reasoning")
             case "redacted_thinking":
                 self._blocks[index] = _BlockDraft("reasoning", data=block["data"])
@@ -314,7 +334,10 @@ class AnthropicDraft(Draft[_StreamEvent]):
         """A block usually begins empty; compatible servers may put text into its start."""
         block = self._blocks[index]
         if text and isinstance(block, _BlockDraft):
-            self.show(text, kind)
+            if kind == "reasoning":
+                self.think(text)
+            else:
+                self.show(text, kind)
             block.pieces.append(text)
 
     def _count(self, usage: Any) -> None:

@@ -7,12 +7,14 @@ It answers from rules, streams word by word, reads what is attached, and calls t
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Sequence
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import new_call_id
+from turnkeep.model.sampling import ALL_OPTIONS, Sampling
 from turnkeep.providers.ports import Abilities, Delta, ModelRequest, ProviderEvent, Reply, Target, ToolOffer
 from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Text, ToolUse, Usage
 
@@ -21,6 +23,7 @@ CHARS_PER_TOKEN = 4
 QUOTED_CHARS = 600
 
 _ASKS_FOR_TOOL = re.compile(r"\b(?:use|call|run|try|ask|with|search|read)\b", re.IGNORECASE)
+_PLACE = re.compile(r"\b(?:in|for|of|at)\s+([A-ZÀ-Þ][\w'’-]*(?:\s+[A-ZÀ-Þ][\w'’-]*)*)")
 _JSON_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 _WORDS = re.compile(r"\S+\s*|\s+")
 _FILLER = re.compile(r"^(?:please|the|tool|to|for|and|find|search|look up|about|with|on|of)\b[\s:,]*", re.IGNORECASE)
@@ -31,6 +34,7 @@ the product without a key. Things you can ask me:
 - `show me a table`, `show me code`, `show me maths`, `a list`: to see how answers are drawn
 - `write 300 words`: a long answer, to try *stop*, reload and reconnect
 - `use NAME …`, `search pages for …`: I call the tool of that name with your words, or with a JSON object that you write
+- `What is the weather in Paris?`: I call a tool such as `get_weather`, if I am offered one
 - attach a file, and I tell you what I see in it
 - in a sandbox: `write a file notes.txt with "Hello"`, ``run `ls -la assets` ``, `read data.csv`; several at once, too
 
@@ -95,11 +99,12 @@ class DemoProvider:
             raise InvalidRequest(f"{model!r} does not name a model: there is one of this kind, called {self.name}.")
 
     async def abilities(self, model: str) -> Abilities:
-        return Abilities()
+        return Abilities(options=ALL_OPTIONS)
 
     async def speak(self, request: ModelRequest) -> AsyncGenerator[ProviderEvent, None]:
         request = request.decoded()
         text, calls = answer_to(request)
+        text, finish = _within_limits(text, request.sampling)
         for word in _WORDS.findall(text):
             if self._word_seconds:
                 await asyncio.sleep(self._word_seconds)
@@ -107,7 +112,7 @@ class DemoProvider:
         blocks: tuple[Block, ...] = (*((Text(text=text),) if text else ()), *calls)
         read = sum(len(words) for message in request.messages for words in _texts(message.get("content")))
         usage = Usage(input_tokens=_tokens(read), output_tokens=_tokens(len(text) + 40 * len(calls)))
-        yield Reply(blocks=blocks, usage=usage)
+        yield Reply(blocks=blocks, usage=usage, finish=finish)
 
     async def models(self) -> list[str]:
         return [self.name]
@@ -120,15 +125,44 @@ def answer_to(request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
     """The demo model's text for this request, and the tools that it calls."""
     results = _results(request.messages)
     asked = _last_user_text(request.messages)
+    sampling = request.sampling
+    if request.may_call and sampling.must_call and request.tools:
+        offer = next((each for each in request.tools if each.name == sampling.tool), request.tools[0])
+        return "", (ToolUse(id=new_call_id(), name=offer.name, input=_arguments(asked, offer)),)
+    if sampling.output is not None and (results or not _wanted_tools(asked, request.tools)):
+        value = _sample(sampling.output.schema or {"type": "object", "properties": {"answer": {}}}, asked)
+        return msgspec.json.encode(value).decode(), ()
     if actions := plan(asked, request.tools):
         return _next_action(actions, request)
     if results:
         return _about_results(results), ()
     if request.may_call and (offers := _wanted_tools(asked, request.tools)):
+        offers = offers[:1] if sampling.parallel_tool_calls is False else offers
         names = " and ".join(f"`{offer.name}`" for offer in offers)
         calls = tuple(ToolUse(id=new_call_id(), name=offer.name, input=_arguments(asked, offer)) for offer in offers)
         return f"I will use {names}.", calls
     return _plain_answer(asked, request.messages), ()
+
+
+def _within_limits(text: str, sampling: Sampling) -> tuple[str, Literal["complete", "length"]]:
+    """The text up to the first stop word, and within the limit of tokens."""
+    for word in sampling.stop or ():
+        text = text.partition(word)[0]
+    limit = CHARS_PER_TOKEN * (sampling.max_tokens or len(text))
+    return (text, "complete") if len(text) <= limit else (text[:limit], "length")
+
+
+def _sample(schema: JsonObject, words: str) -> JsonValue:
+    """A value that fits the schema, as far as its types, choices and required fields go."""
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    if isinstance(kind, list):
+        kind = kind[0]
+    if kind == "object":
+        properties = schema.get("properties", {})
+        return {name: _sample(properties.get(name, {}), words) for name in schema.get("required") or properties}
+    if kind == "array":
+        return [_sample(schema.get("items", {}), words)] * max(1, schema.get("minItems", 1))
+    return None if kind == "null" else _value({**schema, "type": kind}, words)
 
 
 def _next_action(actions: Sequence[Action], request: ModelRequest) -> tuple[str, tuple[ToolUse, ...]]:
@@ -186,8 +220,17 @@ def _wanted_tools(asked: str, offers: Sequence[ToolOffer]) -> list[ToolOffer]:
     if named:
         return named
     spoken = set(re.findall(r"\w+", lowered))
+    if about := [offer for offer in offers if _subject(offer) and _subject(offer) <= spoken]:
+        return about[:1]
     asks = bool(_ASKS_FOR_TOOL.search(asked))
     return [offer for offer in offers if asks and _name_words(offer) <= spoken][:1]
+
+
+def _subject(offer: ToolOffer) -> set[str]:
+    """What a tool that only looks something up is about: `get_weather` is about the weather. A question with that word
+    in it asks for the tool."""
+    verb, *words = re.findall(r"[a-z0-9]+", offer.name.lower())[:4] or [""]
+    return set(words) - {"current"} if verb in {"get", "fetch", "lookup"} else set()
 
 
 def _name_words(offer: ToolOffer) -> set[str]:
@@ -205,6 +248,8 @@ def _arguments(asked: str, offer: ToolOffer) -> JsonObject:
     spoken = r"[\s_]+".join(re.escape(word) for word in offer.name.replace("_user_", "_").split("_"))
     name = rf"(?:{re.escape(offer.name)}|{spoken})"
     words = re.sub(rf"(?i).*?\b{name}\b", "", asked, count=1, flags=re.DOTALL) or asked
+    if _subject(offer) and (place := _PLACE.search(words)):
+        words = place[1]
     while (shorter := _FILLER.sub("", words.strip())) != words:
         words = shorter
     properties = offer.input_schema.get("properties", {})

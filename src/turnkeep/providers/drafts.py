@@ -15,7 +15,7 @@ import msgspec
 from turnkeep.ids import CallId, new_call_id
 from turnkeep.model.truncation import TOO_DEEP, is_too_deep
 from turnkeep.providers.failures import ErrorResponse, StreamFailed
-from turnkeep.providers.ports import Delta, Reply
+from turnkeep.providers.ports import BETWEEN_THOUGHTS, Delta, Reply
 from turnkeep_client.wire.blocks import Block, JsonObject, Text, ToolUse, Usage
 
 ALIVE = Delta(text="")
@@ -57,6 +57,8 @@ class Draft(ABC, Generic[Frame]):
         """Whether the model worked on something that is not shown, since the last call of `pieces`."""
         self._fresh: list[str] = []
         self._kind: Kind = "text"
+        self._has_thought = False
+        self._is_new_thought = False
         self._pieces: list[Delta] = []
 
     @property
@@ -93,6 +95,19 @@ class Draft(ABC, Generic[Frame]):
             self._kind = kind
         self.has_begun = True
         self._fresh.append(text)
+
+    def think(self, text: str) -> None:
+        """Readers may see this reasoning."""
+        if text:
+            if self._is_new_thought:
+                self._is_new_thought = False
+                self.show(BETWEEN_THOUGHTS, "reasoning")
+            self._has_thought = True
+        self.show(text, "reasoning")
+
+    def begin_thought(self) -> None:
+        """Reasoning that follows is a block of its own."""
+        self._is_new_thought = self._has_thought
 
     def pieces(self) -> list[Delta]:
         """What readers may see since the last call: one delta for all text of a kind, or a sign of life."""

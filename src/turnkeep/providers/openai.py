@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from turnkeep.model.sampling import ALL_OPTIONS, OutputFormat, Sampling
 from turnkeep.providers.drafts import MAX_ARGUMENT_CHARS, Arguments, Calls, Draft, tokens
 from turnkeep.providers.failures import ErrorResponse, StreamFailed
 from turnkeep.providers.http_provider import Effort, HttpProvider, ModelList, object_schema, own_name
 from turnkeep.providers.lessons import OPENAI_CHAT, OPENAI_RESPONSES
-from turnkeep.providers.ports import Abilities, ModelRequest, Reply, Target, ToolOffer
+from turnkeep.providers.ports import BETWEEN_THOUGHTS, Abilities, ModelRequest, Reply, Target, ToolOffer
 from turnkeep.providers.retry import RetryPolicy
 from turnkeep.providers.wire import Account, ProviderSession
 from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text, Usage
@@ -28,6 +29,9 @@ from turnkeep_client.wire.blocks import JsonObject, Reasoning, Text, Usage
 Api = Literal["auto", "responses", "chat"]
 
 OFFICIAL_URL = "https://api.openai.com/v1"
+
+_CHAT_OPTIONS = ALL_OPTIONS
+_RESPONSES_OPTIONS = ALL_OPTIONS - {"stop", "seed", "frequency_penalty", "presence_penalty"}
 
 _REASONS = re.compile(r"^(?:o\d|gpt-(?:[5-9]|\d\d)|gpt-oss|codex|computer-use)", re.IGNORECASE)
 _CHATS_ONLY = re.compile(r"-chat(?:-|$)")
@@ -74,7 +78,11 @@ class OpenAIProvider(HttpProvider):
 
     async def abilities(self, model: str) -> Abilities:
         """The API does not say what a model can do. A model is assumed to see images until it refuses one."""
-        return Abilities(sees_images=not self._lessons.has(model, "pictures"))
+        is_responses = self.target == "openai_responses"
+        return Abilities(
+            sees_images=not self._lessons.has(model, "pictures"),
+            options=_RESPONSES_OPTIONS if is_responses else _CHAT_OPTIONS,
+        )
 
     async def models(self) -> list[str]:
         listed = await self._query("/models", {}, ModelList)
@@ -88,9 +96,10 @@ class OpenAIProvider(HttpProvider):
         body = _responses_body(request, self._effort) if is_responses else _chat_body(request, self._effort)
         if request.tools:
             body["tools"] = self._offers.encode(request.tools, _responses_tool if is_responses else _chat_tool)
-            if not request.may_call:
-                body["tool_choice"] = "none"
-        return body
+            body |= _tool_choice(request, is_responses=is_responses)
+        if is_responses:
+            return body | _responses_sampling(request.sampling)
+        return body | _chat_sampling(request.sampling, is_official=is_official(self._account.base_url))
 
     def _draft(self) -> Draft[Any]:
         return OpenAIResponsesDraft() if self.target == "openai_responses" else OpenAIChatDraft()
@@ -134,6 +143,63 @@ def _responses_body(request: ModelRequest, effort: Effort) -> JsonObject:
         level = {} if effort == "auto" else {"effort": "none" if effort == "off" else effort}
         body["reasoning"] = {"summary": "auto", **level}
     return body
+
+
+def _tool_choice(request: ModelRequest, *, is_responses: bool) -> JsonObject:
+    sampling = request.sampling
+    if not request.may_call:
+        return {"tool_choice": "none"}
+    fields: JsonObject = {}
+    if sampling.tool is not None:
+        name = {"name": sampling.tool}
+        fields["tool_choice"] = {"type": "function", **(name if is_responses else {"function": name})}
+    elif sampling.tool_choice is not None:
+        fields["tool_choice"] = sampling.tool_choice
+    if sampling.parallel_tool_calls is not None:
+        fields["parallel_tool_calls"] = sampling.parallel_tool_calls
+    return fields
+
+
+def _chat_sampling(sampling: Sampling, *, is_official: bool) -> JsonObject:
+    """Compatible servers know the older name of the limit, and OpenAI's newer models only the newer one."""
+    fields = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "max_completion_tokens" if is_official else "max_tokens": sampling.max_tokens,
+        "stop": sampling.stop,
+        "seed": sampling.seed,
+        "response_format": None if sampling.output is None else _chat_format(sampling.output),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _responses_sampling(sampling: Sampling) -> JsonObject:
+    fields = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_output_tokens": sampling.max_tokens,
+        "text": None if sampling.output is None else {"format": _responses_format(sampling.output)},
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _chat_format(output: OutputFormat) -> JsonObject:
+    if output.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": _named_schema(output, output.schema)}
+
+
+def _responses_format(output: OutputFormat) -> JsonObject:
+    if output.schema is None:
+        return {"type": "json_object"}
+    return {"type": "json_schema", **_named_schema(output, output.schema)}
+
+
+def _named_schema(output: OutputFormat, schema: JsonObject) -> JsonObject:
+    described = {} if output.description is None else {"description": output.description}
+    return {"name": output.name, "schema": schema, "strict": output.is_strict, **described}
 
 
 def reasons(name: str) -> bool:
@@ -320,6 +386,8 @@ class OpenAIResponsesDraft(Draft[_ResponseEvent]):
     def __init__(self) -> None:
         super().__init__()
         self._items: dict[int, Any] = {}
+        self._thought_at: Any = None
+        """The place of the item whose reasoning came last."""
         self._argument_chars = 0
         self._response = _Response()
         self._ended_as: str | None = None
@@ -335,13 +403,16 @@ class OpenAIResponsesDraft(Draft[_ResponseEvent]):
             case "response.output_text.delta" | "response.refusal.delta":
                 self.show(event.delta, "text")
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self.show(event.delta, "reasoning")
+                if event.output_index != self._thought_at:
+                    self._thought_at = event.output_index
+                    self.begin_thought()
+                self.think(event.delta)
             case "response.function_call_arguments.delta":
                 self._count_arguments(event.delta)
             case "response.reasoning_summary_part.added":
                 self.is_alive = True
                 if event.summary_index:
-                    self.show("\n\n", "reasoning")
+                    self.show(BETWEEN_THOUGHTS, "reasoning")
             case "response.output_item.done":
                 self.is_alive = True
                 self._items[event.output_index] = event.item
@@ -391,7 +462,7 @@ def _add_item(item: Any, calls: Calls) -> None:
             calls.add(item["name"], item.get("arguments") or "")
         case "reasoning":
             parts = item.get("summary") or item.get("content") or ()
-            text = "\n\n".join(part["text"] for part in parts)
+            text = BETWEEN_THOUGHTS.join(part["text"] for part in parts)
             data = item.get("encrypted_content")
             if text or data:
                 calls.blocks.append(Reasoning(text=text, provider="openai", data=data, item_id=item.get("id")))

@@ -8,6 +8,7 @@ from msgspec import Raw, Struct, structs
 
 from turnkeep.errors import InvalidRequest, WorldError
 from turnkeep.ids import CallId
+from turnkeep.model.sampling import DEFAULT_SAMPLING, Sampling
 from turnkeep_client.wire.blocks import Block, JsonObject, Usage
 
 Target = Literal["anthropic", "openai_chat", "openai_responses"]
@@ -19,10 +20,12 @@ Thinking = Literal["off", "enabled", "adaptive"]
 
 
 class Abilities(Struct, frozen=True, kw_only=True):
-    """What a model can do, as far as its messages depend on it."""
+    """What a model can do, as far as its messages and options depend on it."""
 
     thinking: Thinking = "off"
     sees_images: bool = True
+    options: frozenset[str] = frozenset()
+    """The options of `Sampling` that it honours. With `output` it is bound to the form of the output."""
 
 
 class ToolOffer(Struct, frozen=True, kw_only=True):
@@ -48,6 +51,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     may_think: bool = False
     tools: tuple[ToolOffer, ...] = ()
     may_call: bool = True
+    sampling: Sampling = DEFAULT_SAMPLING
+    """Options that this model honours. A choice of tools counts only while `may_call` is true."""
     timeout_seconds: float = 60.0
     """To the next token."""
 
@@ -63,8 +68,13 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
         return structs.replace(self, settled=(), messages=[*map(msgspec.json.decode, self.settled), *self.messages])
 
 
+BETWEEN_THOUGHTS = "\n\n"
+"""Stands between two blocks of reasoning."""
+
+
 class Delta(Struct, frozen=True, kw_only=True, tag=True):
-    """The next characters of the text or the reasoning.
+    """The next characters of the text or the reasoning. All reasoning of a reply is one text here, as in the event that
+    replaces it: between two blocks with words stands `BETWEEN_THOUGHTS`.
 
     An empty text is a sign of life: the model works on something that is not shown, such as a call's arguments.
     """

@@ -16,7 +16,9 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from turnkeep.ids import CallId, new_call_id
+from turnkeep.model.sampling import ALL_OPTIONS
 from turnkeep.providers.ports import (
+    BETWEEN_THOUGHTS,
     Abilities,
     Delta,
     ModelRequest,
@@ -88,7 +90,7 @@ class ScriptedProvider:
         name: str = "scripted",
         target: Target = "openai_chat",
         usage: Usage = Usage(input_tokens=10, output_tokens=5),  # noqa: B008 - frozen
-        abilities: Abilities = Abilities(),  # noqa: B008 - frozen
+        abilities: Abilities = Abilities(options=ALL_OPTIONS),  # noqa: B008 - frozen
     ) -> None:
         self.name = name
         self.target = target
@@ -118,7 +120,8 @@ class ScriptedProvider:
                     yield Delta(text=line)
                     blocks.append(Text(text=line))
                 case Think():
-                    yield Delta(text=line.text, kind="reasoning")
+                    between = BETWEEN_THOUGHTS if line.text and _begins_thought(blocks) else ""
+                    yield Delta(text=between + line.text, kind="reasoning")
                     blocks.append(Reasoning(text=line.text, provider=self.name, signature=line.signature))
                 case Call():
                     call_id = CallId(line.id) if line.id else new_call_id()
@@ -144,6 +147,13 @@ class ScriptedProvider:
 
     async def close(self) -> None:
         pass
+
+
+def _begins_thought(blocks: Sequence[Block]) -> bool:
+    """Whether reasoning that follows these blocks is another block than the reasoning among them."""
+    if blocks and isinstance(last := blocks[-1], Reasoning) and last.signature is None:
+        return False
+    return any(isinstance(block, Reasoning) and block.text for block in blocks)
 
 
 def _joined(blocks: Sequence[Block]) -> tuple[Block, ...]:

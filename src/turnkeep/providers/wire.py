@@ -274,9 +274,12 @@ class EventSplitter:
 
     def _with_line_feeds(self, chunk: bytes) -> bytes:
         """The bytes with one kind of line end. A CR and its LF may come in two reads."""
-        if self._after_cr and chunk.startswith(b"\n"):
-            chunk = chunk[1:]
+        if not chunk:
+            return chunk
+        is_rest_of_line_end = self._after_cr and chunk.startswith(b"\n")
         self._after_cr = chunk.endswith(b"\r")
+        if is_rest_of_line_end:
+            chunk = chunk[1:]
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
     def _check_size(self, size: int) -> None:
