@@ -21,6 +21,7 @@ from turnkeep.providers.scripted import Script, ScriptedProvider
 from turnkeep.store.commands import Claimed
 from turnkeep.store.ports import Store
 from turnkeep.streaming.hub import LocalHub
+from turnkeep.streaming.ports import Hub
 from turnkeep.tools.ports import Tool
 from turnkeep.tools.registry import ToolRegistry
 from turnkeep_client.wire.blocks import Text
@@ -60,7 +61,7 @@ class Cluster:
         tools: Sequence[Tool] = (),
         settings: EngineSettings | None = None,
         observer: Observer | None = None,
-        hub: LocalHub | None = None,
+        hub: Hub | None = None,
         outbox_sink: OutboxSink | None = None,
         webhooks: WebhookPost | None = None,
         start: bool = True,

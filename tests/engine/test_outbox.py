@@ -13,6 +13,7 @@ from turnkeep.ids import OutboxId
 from turnkeep.model.outbox import OutboxEntry
 from turnkeep.providers.scripted import Until
 from turnkeep.store.ports import Store
+from turnkeep.trace_context import Origin, origin
 
 
 class Receiver:
@@ -197,7 +198,8 @@ class TestDelivery:
 class TestTheAuditLog:
     async def test_has_one_line_for_each_entry(self, cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
         engine = await cluster.enter([["Hi."]], start=False)
-        turn = await cluster.answer(engine)
+        with origin(Origin(request_id="req_1")):
+            turn = await cluster.answer(engine)
         with caplog.at_level(logging.INFO, logger="turnkeep.audit"):
             await OutboxDelivery(cluster.store, AuditLog(), FailOnDefect()).deliver()
         [line] = [record for record in caplog.records if record.name == "turnkeep.audit"]
@@ -211,5 +213,6 @@ class TestTheAuditLog:
             "conversation_id": turn.conversation_id,
             "turn_id": turn.id,
             "user_id": cluster.ann.user_id,
+            "request_id": "req_1",
             "at": turn.settled_at,
         }

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from tests.engine.harness import Cluster
-from turnkeep.engine import preview_rate
-from turnkeep.engine.preview_rate import BURST_SECONDS, LONGEST_SECONDS, PIECES_PER_SECOND, PreviewRate
+from turnkeep.engine import services
+from turnkeep.engine.services import BURST_SECONDS, LONGEST_SECONDS, PIECES_PER_SECOND, PreviewRate
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Fail
 
@@ -49,8 +49,8 @@ class TestPreviewRate:
 
 class TestATurn:
     async def test_keeps_to_the_rate_and_loses_no_text(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(preview_rate, "PIECES_PER_SECOND", 20)
-        monkeypatch.setattr(preview_rate, "BURST_SECONDS", 0.0)
+        monkeypatch.setattr(services, "PIECES_PER_SECOND", 20)
+        monkeypatch.setattr(services, "BURST_SECONDS", 0.0)
         engine = await cluster.enter([["One ", "two ", "three ", "four."]])
         began = time.monotonic()
         turn = await cluster.answer(engine, "Count.")

@@ -1,25 +1,32 @@
 """Turns found half-done, and workers that come and go."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
 from itertools import count
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from tests.engine.harness import DYING, QUICK, Cluster, Latch, kinds
+from tests.engine.harness import DYING, QUICK, Cluster, FailOnDefect, Latch, kinds
+from tests.redis_server import RedisServer
 from turnkeep.engine import Draining, Engine, Observer, Options
 from turnkeep.engine.held_turn import open_calls
 from turnkeep.engine.worker import ADOPT_AT_ONCE
 from turnkeep.errors import Defect, TooLarge, Unavailable
 from turnkeep.ids import TurnId
+from turnkeep.model.turns import TurnError
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
 from turnkeep.store.commands import DueWork, Settlement
+from turnkeep.streaming import redis_hub
+from turnkeep.streaming.follow import follow
+from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
+from turnkeep.streaming.redis_hub import RedisHub
 from turnkeep.tools.functions import tool
 from turnkeep_client.wire.blocks import Text, ToolResult, Usage
-from turnkeep_client.wire.events import Reset, TurnBegan
+from turnkeep_client.wire.events import Recorded, Reset, TurnBegan
 
 
 def call_then_answer(request: ModelRequest) -> Script:
@@ -177,10 +184,10 @@ class TestADatabaseThatWasAway:
         silent, handed_over = await cluster.ask(dead), await cluster.ask(left)
         real, away = cluster.store.due_work, True
 
-        async def due_work() -> DueWork:
+        async def due_work(**options: Any) -> DueWork:
             if away:
                 raise Unavailable("away")
-            return await real()
+            return await real(**options)
 
         monkeypatch.setattr(cluster.store, "due_work", due_work)
         heir = await cluster.enter([["Whole."], ["Whole."]])
@@ -424,6 +431,78 @@ async def has_event(cluster: Cluster, turn_id: TurnId, kind: str) -> bool:
     return kind in kinds(await cluster.events(turn_id))
 
 
+class HubReader:
+    """A reader on a worker that does not run the turn. There is no poll beside it: all it gets comes through Redis."""
+
+    def __init__(self, frames: AsyncIterator[Frame]) -> None:
+        self._frames = frames
+
+    async def read_until(self, words: str) -> None:
+        """Read until these were said since the last event."""
+        said = ""
+        async with asyncio.timeout(60):
+            async for frame in self._frames:
+                said = said + frame.text if isinstance(frame, DeltaFrame) else ""
+                if said == words:
+                    return
+        raise AssertionError("The stream has ended.")
+
+    async def rest(self) -> list[Recorded]:
+        async with asyncio.timeout(60):
+            return [frame.recorded async for frame in self._frames if isinstance(frame, EventFrame)]
+
+
+async def frames_of(cluster: Cluster, hub: RedisHub, turn_id: TurnId) -> AsyncIterator[Frame]:
+    async with aclosing(follow(cluster.store, hub, turn_id)) as batches:  # type: ignore[type-var]
+        async for batch in batches:
+            for frame in batch:
+                yield frame
+
+
+class TestAWorkerThatTakesOver:
+    async def test_right_after_its_start_gives_its_words_to_the_readers_of_other_workers(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It asks what they listen to. Else they would get no word before they ask again, and that is never here."""
+        monkeypatch.setattr(redis_hub, "ASK_SECONDS", 3600.0)
+        monkeypatch.setattr(redis_hub, "REMEMBER_SECONDS", 3600.0)
+        settings = structs.replace(QUICK, provider_timeout_seconds=120.0)
+        first, second = Latch(), Latch()
+        async with RedisServer() as server, AsyncExitStack() as hubs:
+
+            async def a_hub() -> RedisHub:
+                hub = await RedisHub.open(server.url)
+                hubs.push_async_callback(hub.close)
+                return hub
+
+            leaving = await cluster.enter([["Once ", Until(first.pass_through)]], hub=await a_hub(), settings=settings)
+            claimed = await cluster.ask(leaving)
+            reader = HubReader(frames_of(cluster, await a_hub(), claimed.turn.id))
+            await reader.read_until("Once ")
+            await leaving.drain(seconds=0)
+            again: Script = ["Once more ", Until(second.pass_through), "and whole."]
+            await cluster.enter([again], hub=await a_hub(), settings=settings)
+            await reader.read_until("Once more ")
+            second.open()
+            assert kinds(await reader.rest()) == ["result"]
+
+    async def test_without_the_provider_of_the_model_fails_the_turn_and_says_why(self, cluster: Cluster) -> None:
+        latch, defects = Latch(), FailOnDefect()
+        dead = await cluster.enter([["Half an ans", Until(latch.pass_through)]], start=False)
+        claimed = await cluster.ask(dead)
+        await latch.reached.wait()
+        other = ScriptedProvider([["Never."]])
+        other.name = "other"
+        heir = await cluster.enter(other, observer=defects)
+        turn = await heir.wait(claimed.turn.id)
+        assert (turn.status, turn.attempt) == ("failed", 2)
+        assert turn.error == TurnError(
+            code="provider_error", message="No provider serves the model 'scripted'. This server has: other."
+        )
+        assert kinds(await cluster.events(turn.id)) == ["turn", "reset", "error"]
+        assert defects.defects == []
+
+
 class TestDraining:
     async def test_hands_running_turns_over_without_a_failure(self, cluster: Cluster) -> None:
         latch = Latch()
@@ -495,6 +574,32 @@ class TestDraining:
         heir = await cluster.enter([["All paid."]], tools=[pay])
         turn = await heir.wait(claimed.turn.id)
         assert (turn.status, turn.attempt, paid) == ("succeeded", 2, [1])
+
+    async def test_hands_over_no_call_whose_arguments_could_not_be_read(self, cluster: Cluster) -> None:
+        """It is stored as a call without arguments. The next worker must not take it for one."""
+        latch, erased = Latch(), []
+
+        @tool
+        async def erase(folder: str = "/") -> str:
+            """Erase a folder."""
+            erased.append(folder)
+            return "Erased."
+
+        broken = Call("erase", malformed="Expecting value at 7")
+        leaving = await cluster.enter(
+            [[Until(latch.pass_through), broken, Call("erase", {"folder": "a"})]], tools=[erase]
+        )
+        claimed = await cluster.ask(leaving)
+        await latch.reached.wait()
+        draining = asyncio.create_task(leaving.drain(seconds=60))
+        await asyncio.sleep(0)
+        latch.open()
+        await draining
+        assert (kinds(await cluster.events(claimed.turn.id)), erased) == (["turn", "tool_calls", "step failed"], [])
+        heir = await cluster.enter([["Done."]], tools=[erase])
+        turn = await heir.wait(claimed.turn.id)
+        assert (turn.status, erased) == ("succeeded", ["a"])
+        assert "The arguments were not valid: Expecting value at 7" in str(await cluster.rows(turn.id))
 
     async def test_refuses_questions_and_tells_those_who_wait(self, cluster: Cluster) -> None:
         latch = Latch()

@@ -181,7 +181,7 @@ asyncio.run(LocalObjects(Path(sys.argv[1])).put("bag/a", endless()))
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
 
     async def test_has_no_upload_address(self, tmp_path: Path) -> None:
-        assert await LocalObjects(tmp_path).upload_url("bag/a", seconds=60) is None
+        assert await LocalObjects(tmp_path).upload_url("bag/a", size=1, seconds=60) is None
         assert await LocalObjects(tmp_path).upload_origin() is None
 
     def test_every_error_of_a_full_disk_is_storage_full(self) -> None:
@@ -200,7 +200,7 @@ class TestBucket:
         return BucketObjects(buckets.BUCKET, prefix=secrets.token_hex(8))
 
     async def test_a_client_may_put_to_a_signed_address(self, bucket: BucketObjects) -> None:
-        url = await bucket.upload_url("incoming/a", seconds=60)
+        url = await bucket.upload_url("incoming/a", size=5, seconds=60)
         assert url is not None
         async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
             assert (await client.put(url, content=b"hello")).status_code == 200
@@ -210,7 +210,7 @@ class TestBucket:
         assert await bucket.upload_origin() == buckets.shared_environ()["AWS_ENDPOINT_URL"]
 
     async def test_a_forged_signature_is_refused_by_the_bucket(self, bucket: BucketObjects) -> None:
-        url = await bucket.upload_url("incoming/a", seconds=60)
+        url = await bucket.upload_url("incoming/a", size=5, seconds=60)
         assert url is not None
         last = "0" if url[-1] != "0" else "1"
         async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
@@ -218,6 +218,27 @@ class TestBucket:
                 assert (await client.put(forged, content=b"hello")).status_code == 403
             assert (await client.get(url)).status_code == 403
         assert await keys(bucket) == set()
+
+    async def test_an_address_takes_exactly_the_announced_bytes(self, bucket: BucketObjects) -> None:
+        url = await bucket.upload_url("incoming/a", size=5, seconds=60)
+        assert url is not None
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
+            for other in (b"", b"hell", b"hello!", b"x" * 1_000_000):
+                assert (await client.put(url, content=other)).status_code == 403
+            assert await keys(bucket) == set()
+            longer = url.replace("content-length%3Bhost", "host")
+            assert (await client.put(longer, content=b"hello!")).status_code == 403
+            assert (await client.put(url, content=b"hello")).status_code == 200
+        assert await bucket.size("incoming/a") == 5
+
+    async def test_without_the_secret_the_address_is_as_obstore_signs_it(
+        self, bucket: BucketObjects, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "another")
+        url = await bucket.upload_url("incoming/a", size=5, seconds=60)
+        assert url is not None
+        async with httpx.AsyncClient(trust_env=False, timeout=120) as client:
+            assert (await client.put(url, content=b"hello!")).status_code == 200
 
     async def test_wrong_credentials_are_named_in_the_error(
         self, bucket: BucketObjects, monkeypatch: pytest.MonkeyPatch

@@ -9,7 +9,7 @@ import pytest
 from tests.files.blocks import blocks, keys
 from tests.store.factories import Tenant, a_conversation, a_tenant
 from turnkeep.clock import FakeClock, system_clock
-from turnkeep.errors import NotFound
+from turnkeep.errors import Conflict, NotFound
 from turnkeep.files.bag import Bag
 from turnkeep.files.keys import incoming_key
 from turnkeep.files.multipart import FormFile
@@ -112,6 +112,34 @@ class TestLeftovers:
         await bag.delete(tenant.ann, promised.id)
         assert await keys(objects) == set()
         assert await store.all_files() == []
+
+    async def test_bytes_for_a_file_that_does_not_wait_for_them_are_removed_at_once(
+        self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper
+    ) -> None:
+        ready, waiting, erased = [
+            await bag.promise(tenant.ann, None, name="a.txt", size=5, mime_type="") for _ in range(3)
+        ]
+        await bag.accept(ready.id, 5, blocks(b"hello"))
+        ready = await bag.complete(tenant.ann, ready.id)
+        await bag.delete(tenant.ann, erased.id)
+        for file in (ready, waiting, erased):
+            await objects.put(incoming_key(file.id), blocks(b"hello"))
+        await sweeper.tidy()
+        assert await keys(objects) == {ready.storage_key, incoming_key(waiting.id)}
+
+    async def test_an_upload_that_is_given_up_while_its_bytes_arrive_leaves_nothing(
+        self, objects: Objects, bag: Bag, tenant: Tenant
+    ) -> None:
+        promised = await bag.promise(tenant.ann, None, name="a.txt", size=5, mime_type="")
+
+        async def given_up_meanwhile() -> AsyncIterator[bytes]:
+            yield b"he"
+            await bag.delete(tenant.ann, promised.id)
+            yield b"llo"
+
+        with pytest.raises(Conflict):
+            await bag.accept(promised.id, 5, given_up_meanwhile())
+        assert await keys(objects) == set()
 
     async def test_a_purge_deletes_the_bytes_too(
         self, store: SqliteStore, objects: Objects, bag: Bag, tenant: Tenant, sweeper: BagSweeper, clock: FakeClock

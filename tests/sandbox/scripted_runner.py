@@ -10,6 +10,8 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
+from turnkeep_client.wire.sandbox import FEATURES_HEADER, WAITS
+
 Json = Any
 
 
@@ -34,13 +36,18 @@ class Visit:
     def url(self) -> str:
         return str(self.envelope["agent_url"])
 
+    def header(self, name: str) -> str | None:
+        """A header of what the server sent."""
+        return self._request.headers.get(name)
+
     async def write(self, *lines: Json) -> None:
         """Each as a line of JSON; bytes go out as they are."""
         body = b"".join(line if isinstance(line, bytes) else msgspec.json.encode(line) + b"\n" for line in lines)
         await self.response.write(body)
 
-    async def get(self, path: str, token: str) -> tuple[int, Json]:
-        async with self._session.get(f"{self.url}/{path}", headers={"Authorization": token}) as response:
+    async def get(self, path: str, token: str, **headers: str) -> tuple[int, Json]:
+        given = {"Authorization": token, **headers}
+        async with self._session.get(f"{self.url}/{path}", headers=given) as response:
             return response.status, await response.json()
 
     def elsewhere(self, agent_url: str) -> "Visit":
@@ -51,7 +58,7 @@ class Visit:
         return (await self.get("env", self.envelope["otp_setup"]))[1]
 
     async def config(self) -> Json:
-        status, config = await self.get("config", self.envelope["otp_run"])
+        status, config = await self.get("config", self.envelope["otp_run"], **{FEATURES_HEADER: WAITS})
         assert status == 200, config
         return config
 

@@ -21,7 +21,7 @@ from tests.api.harness import OPERATOR_KEY, Client, data_of, names, read_events,
 from tests.faults.processes import clean_environment
 from tests.sandbox_runner.box_processes import processes_called
 from turnkeep.api.app import bind
-from turnkeep.cli.serve import RunnerProcess, is_in_the_open, runner_environment, start_runner
+from turnkeep.cli.serve import RunnerProcess, has_guessable_key, is_in_the_open, runner_environment, start_runner
 from turnkeep.sandbox.boxes.ports import BoxUnavailable
 
 Json = Any
@@ -130,6 +130,13 @@ async def started(what: Any) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not what():  # noqa: ASYNC110 - processes tell nobody
             await asyncio.sleep(0.02)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])
+def database_settings(request: pytest.FixtureRequest) -> dict[str, str]:
+    if request.param == "sqlite":
+        return {}
+    return {"TURNKEEP_DATABASE_URL": request.getfixturevalue("sandbox_database")}
 
 
 class TestASandboxOutOfTheBox:
@@ -243,6 +250,41 @@ class TestWhenSomethingDies:
             refused = await client.post("/v1/turns", json={"message": "Go.", "kind": "sandbox"})
             assert refused.status_code == 503
 
+    @pytest.mark.parametrize("killed", ["runner", "server"])
+    async def test_a_box_that_waits_for_a_decision_is_lost_with_it_and_the_call_never_runs(
+        self, tmp_path: Path, database_settings: dict[str, str], killed: str
+    ) -> None:
+        settings = database_settings
+        async with serving(tmp_path, **settings) as server, server.client() as client:
+            runner = await server.runner_answers()
+            rule = {"type": "sandbox", "name": "shell", "approval": "always"}
+            made = await client.post("/v1/agents", json={"name": "A", "sandbox": True, "tools": [rule]})
+            assert made.status_code == 201, made.text
+            asked = await client.ask("run `echo ran > assets/ran`", agent_id=made.json()["id"])
+            turn = asked["turn"]
+            assert turn["status"] == "waiting", turn
+            (runner if killed == "runner" else server.process).kill()
+            if killed == "server":
+                await server.process.wait()
+                await gone(lambda: is_called(runner, "sandbox"))
+                async with serving(tmp_path, **settings) as again, again.client() as other:
+                    await self._is_lost(other, turn)
+            else:
+                await self._is_lost(client, turn)
+
+    async def _is_lost(self, client: Client, turn: Json) -> None:
+        async with client.stream("GET", f"/v1/turns/{turn['id']}/events", timeout=60) as response:
+            events = await read_events(response)
+        assert data_of(events[-1])["code"] == "sandbox_lost"
+        assert [data_of(one)["status"] for one in events if one.event == "step"] == ["failed"]
+        after = await client.read(f"/v1/turns/{turn['id']}")
+        assert (after["status"], after["files"]) == ("failed", [])
+        decision = {"call_id": turn["waiting_for"]["calls"][0]["id"], "decision": "allow"}
+        late = await client.post(f"/v1/turns/{turn['id']}/approvals", json={"decisions": [decision]})
+        assert (late.status_code, late.json()["code"]) == (409, "already_decided")
+        conversation = await client.read(f"/v1/conversations/{turn['conversation_id']}")
+        assert conversation["running_turn"] is None
+
 
 def test_without_boxes_the_server_logs_the_reason_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
@@ -287,10 +329,20 @@ def test_a_server_in_the_open_without_tls_is_warned_of(tmp_path: Path) -> None:
     assert not is_in_the_open(structs.replace(exposed, public_url="https://chat.example.com"))
 
 
+def test_a_key_that_other_machines_can_guess_is_warned_of(tmp_path: Path) -> None:
+    local = settings_for(tmp_path, bootstrap_key="k" * 31)
+    assert not has_guessable_key(local)
+    exposed = structs.replace(local, host="0.0.0.0")
+    assert has_guessable_key(exposed)
+    assert not has_guessable_key(structs.replace(exposed, bootstrap_key="k" * 32))
+    assert not has_guessable_key(structs.replace(exposed, bootstrap_key=None))
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
-async def test_the_warning_is_printed_at_the_start(tmp_path: Path, host: str) -> None:
-    async with serving(tmp_path, "--host", host, TURNKEEP_SANDBOX_URL="off") as server:
+async def test_the_warnings_are_printed_at_the_start(tmp_path: Path, host: str) -> None:
+    async with serving(tmp_path, "--host", host, TURNKEEP_SANDBOX_URL="off", TURNKEEP_BOOTSTRAP_KEY="k" * 31) as server:
         assert ("plain text" in server.said) == (host == "0.0.0.0")
+        assert ("can guess" in server.said) == (host == "0.0.0.0")
 
 
 def test_no_key_of_a_provider_reaches_the_runner() -> None:

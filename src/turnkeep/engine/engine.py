@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import get_args
 
 from msgspec import Struct, structs
 
@@ -26,23 +27,38 @@ from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
 from turnkeep.engine.webhooks import WebhookSender
 from turnkeep.engine.worker import ADOPT_AT_ONCE, EndedTurn, Sweeper, TurnRecord, Worker
-from turnkeep.errors import AttachedElsewhere, InvalidRequest, NotFound, SandboxUnavailable, Unavailable, WorldError
+from turnkeep.errors import (
+    AttachedElsewhere,
+    ExternalIdTaken,
+    InvalidRequest,
+    NotFound,
+    SandboxUnavailable,
+    Unavailable,
+    UnsupportedOption,
+    WorldError,
+)
 from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId, new_conversation_id, new_turn_id
-from turnkeep.model.agents import AgentSpec, Snapshot
+from turnkeep.model.agents import AgentSpec, OpeningRow, Snapshot
 from turnkeep.model.conversations import Conversation, first_event
 from turnkeep.model.principals import Principal, Workspace
+from turnkeep.model.sampling import DEFAULT_SAMPLING, Sampling
 from turnkeep.model.turns import IfBusy, Turn
 from turnkeep.model.waits import CallAnswer, WaitReason
+from turnkeep.providers.ports import Provider
 from turnkeep.store.commands import EXPECTED_TOKENS, Claim, Claimed, NewConversation
 from turnkeep.store.ports import TurnStore
 from turnkeep.streaming.follow import poll
 from turnkeep.streaming.frames import WHOLE
 from turnkeep.streaming.ports import Subscription
+from turnkeep.trace_context import current_origin
 from turnkeep_client.wire.account import TurnSource
+from turnkeep_client.wire.agents import BoxToolName
 from turnkeep_client.wire.blocks import Block, FileRef, Image, JsonObject, Text, Usage
 from turnkeep_client.wire.events import Recorded
 
 CANCEL_POLL_SECONDS = 0.25
+MOST_CLAIMS = 10
+"""How often the conversation of an external id may come and go while a turn is claimed in it."""
 LATE_SECONDS = 1.0
 """A report may be late by this much, even with a very short grace, without stopping a turn that has readers."""
 
@@ -63,12 +79,20 @@ class Options(Struct, frozen=True, kw_only=True):
     metadata: JsonObject = {}
     client_tools: tuple[JsonObject, ...] = ()
     """Tools that the caller runs."""
+    ends_with_calls: bool = False
+    """Whether a call of such a tool ends the turn, for a caller that sends the history with the next question."""
+    instructions: str = ""
+    """Instructions for this turn. They follow those of the agent."""
+    sampling: Sampling = DEFAULT_SAMPLING
+    opening: tuple[OpeningRow, ...] = ()
+    """Calls of tools, and their results, that followed the question before this turn."""
     idempotency_key: str | None = None
     request_hash: str | None = None
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """One request for a turn. Without a conversation id it opens a new conversation, as `new` says."""
+    """One request for a turn. Without a conversation id it opens a new conversation, as `new` says, or uses the
+    conversation that has the `external_id` of `new`; then agent and model of `new` hold for this turn."""
 
     principal: Principal
     message: tuple[Block, ...]
@@ -171,6 +195,12 @@ class Engine:
         """
         if self.is_draining:
             raise Draining("This server is shutting down. Send the request again in a moment.")
+        for _ in range(MOST_CLAIMS):
+            with suppress(ExternalIdTaken):  # another request has made the conversation meanwhile
+                return await self._ask(question, take_lines)
+        raise Unavailable("Too many requests make and delete this conversation at once. Try again.")
+
+    async def _ask(self, question: Question, take_lines: TakeLines | None) -> Claimed:
         claim, turns_before = await self._claims.claim_of(question)
         if claim.snapshot.sandbox:
             await self._ensure_sandbox(question)
@@ -211,6 +241,9 @@ class Engine:
         turn goes on, here if this worker is not shutting down."""
         turn = await self._store.answer_calls(principal, turn_id, answers, reason=reason)
         self._observer.reached("answered", turn_id)
+        if reason == "approval" and turn.wait is not None and turn.wait.held_by is None:
+            with suppress(WorldError):  # then readers find it with the next poll
+                self._hub.publish(turn_id, (await self._store.events(turn_id, after=turn.last_seq - 1))[:1])
         if turn.status == "running" and not self.is_draining:
             with suppress(WorldError):  # then a sweep adopts it
                 await self._worker.adopt(limit=1, turn_id=turn_id)
@@ -233,6 +266,10 @@ class Engine:
         finally:
             if not is_new:  # it was refused, or the same request was accepted meanwhile, with copies of its own
                 await asyncio.shield(self._file_copies.discard(list(copies.values())))
+
+    async def check(self, question: Question) -> None:
+        """Raise what `ask` would raise before it writes anything. A caller that must write first asks this before."""
+        await self._claims.claim_of(question)
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
         """Whether the idempotency key was used for the same request before. Raises IdempotencyConflict if it was used
@@ -305,20 +342,20 @@ class Engine:
         await self._worker.ending(turn_id)
         return turn
 
-    async def wait(self, turn_id: TurnId) -> Turn:
-        """Wait for the turn to settle, or to wait for answers, as an attached reader. Raises Draining when this worker
-        goes away first.
+    async def wait(self, turn_id: TurnId, *, or_waiting: bool = True) -> Turn:
+        """Wait for the turn to settle, or to wait for answers (`or_waiting`), as an attached reader. Raises Draining
+        when this worker goes away first.
 
         The caller has claimed the turn or was allowed to see it, so no principal is checked here. If the conversation
         is deleted meanwhile, the caller gets the turn as the deletion has settled it. Raises NotFound if it is erased.
         """
-        return (await self.ending(turn_id)).turn
+        return (await self.ending(turn_id, or_waiting=or_waiting)).turn
 
-    async def ending(self, turn_id: TurnId) -> EndedTurn:
+    async def ending(self, turn_id: TurnId, *, or_waiting: bool = True) -> EndedTurn:
         """The same as `wait`, with the record of the turn if it was settled here."""
         with self.attach(turn_id):
-            ended = await self._worker.ending(turn_id)
-            return EndedTurn(turn=await self._settled(turn_id, or_waiting=True)) if ended is None else ended
+            ended = await self._worker.ending(turn_id, or_waiting=or_waiting)
+            return EndedTurn(turn=await self._settled(turn_id, or_waiting=or_waiting)) if ended is None else ended
 
     def runs(self, turn_id: TurnId) -> bool:
         """Whether the turn runs on this worker."""
@@ -396,8 +433,13 @@ class ClaimBuilder:
         try:
             if question.conversation_id is not None:
                 conversation = await self._store.conversation(question.principal, question.conversation_id)
+            elif question.new.external_id is not None:
+                conversation = await self._store.conversation_of_host(question.principal, question.new.external_id)
+                if conversation is not None:
+                    question = _in_conversation(question, conversation.id)
             snapshot = await self._snapshot(question, conversation)
-            self._providers.named(snapshot.model or self._settings.model)
+            provider = self._providers.named(snapshot.model or self._settings.model)
+            await self._check_options(snapshot, provider)
             if snapshot.sandbox and any(isinstance(block, Image) for block in question.message):
                 raise InvalidRequest(
                     "A sandbox takes pictures as files. Upload the picture, and name it in `attachment_ids`."
@@ -484,7 +526,12 @@ class ClaimBuilder:
             conversation_id=turn.conversation_id,
             beside=turn_id,
             attachment_ids=attachment_ids,
-            options=structs.replace(options, client_tools=options.client_tools or turn.snapshot.client_tools),
+            options=structs.replace(
+                options,
+                client_tools=options.client_tools or turn.snapshot.client_tools,
+                instructions=options.instructions or turn.snapshot.instructions,
+                sampling=options.sampling if options.sampling.given else turn.snapshot.sampling,
+            ),
         )
 
     async def _existing_files(self, principal: Principal, refs: tuple[FileRef, ...]) -> tuple[FileId, ...]:
@@ -530,6 +577,7 @@ class ClaimBuilder:
             workspace = question.workspace or await self._store.workspace(principal.org_id, principal.workspace_id)
             model = workspace.model
         self._check_client_tools(options.client_tools, agent, is_sandboxed=is_sandboxed)
+        asked_by = current_origin()
         return Snapshot(
             agent_id=agent_id,
             agent=agent,
@@ -537,22 +585,50 @@ class ClaimBuilder:
             principal=principal,
             sandbox=is_sandboxed,
             client_tools=options.client_tools,
+            ends_with_calls=options.ends_with_calls,
+            instructions=options.instructions,
+            sampling=options.sampling,
+            opening=options.opening,
+            request_id=asked_by.request_id,
+            traceparent=asked_by.traceparent,
         )
 
+    async def _check_options(self, snapshot: Snapshot, provider: Provider) -> None:
+        """Raises UnsupportedOption for an option that the model, or a turn in a sandbox, cannot honour."""
+        given = snapshot.sampling.given
+        if snapshot.sandbox and (given or snapshot.instructions or snapshot.opening):
+            raise UnsupportedOption(
+                "A turn in a sandbox takes no instructions, tool results or options of the model from the caller. "
+                "Leave them out, or ask an agent without a sandbox.",
+                option=min(given, default="instructions"),
+            )
+        if not given:
+            return
+        model = snapshot.model or self._settings.model
+        for option in sorted(given - {"output"} - (await provider.abilities(model)).options):
+            raise UnsupportedOption(f"The model {model} cannot honour this option. Leave it out.", option=option)
+
     def _check_client_tools(self, tools: Sequence[JsonObject], agent: AgentSpec | None, *, is_sandboxed: bool) -> None:
-        """Raises InvalidRequest for a client tool with the name of another tool, and for one of a turn in a sandbox."""
+        """Raises InvalidRequest for a client tool with the name of another tool."""
         if not tools:
             return
-        if is_sandboxed:
-            raise InvalidRequest("A turn in a sandbox cannot wait for `tools` of the caller. Leave them out.")
         declared = () if agent is None else agent.tools
         taken = {each if isinstance(each, str) else str(each.get("name")) for each in declared}
+        if is_sandboxed:
+            taken.update(get_args(BoxToolName))
         taken.update(spec.name for spec in self._tools.native)
         names = [str(tool["name"]) for tool in tools]
         if twice := sorted(name for name in set(names) if name in taken or names.count(name) > 1):
             raise InvalidRequest(
                 f"There is another tool called {', '.join(twice)}. Give yours in `tools` another name."
             )
+
+
+def _in_conversation(question: Question, conversation_id: ConversationId) -> Question:
+    """The same question in a conversation that exists."""
+    agent_id, model = question.new.agent_id, question.new.model
+    options = structs.replace(question.options, agent_id=agent_id, model=model)
+    return structs.replace(question, conversation_id=conversation_id, new=NewConversation(), options=options)
 
 
 class AttachedReaders:

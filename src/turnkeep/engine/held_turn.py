@@ -30,6 +30,7 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.outcomes import of_stopped_wait, shown_to_readers, stopped, told_to_model
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
+from turnkeep.engine.waits import as_begun, note_of_edit
 from turnkeep.errors import HandedOver, LeaseLost, WorldError
 from turnkeep.ids import TurnId, new_message_id
 from turnkeep.model.files import File
@@ -88,6 +89,11 @@ class HeldTurn(ABC):
     def report(self) -> TurnReport:
         """What is reported of the turn when it settles."""
         return NO_REPORT
+
+    @property
+    def waited_ms(self) -> int:
+        """How long the turn has waited for answers. That time does not count as its running time."""
+        return 0 if self.turn.wait is None else self.turn.wait.total_ms
 
     async def settle(self, settlement: Settlement) -> None:
         self._observer.reached("settling", self.turn.id)
@@ -204,10 +210,7 @@ async def settle_bare(active: HeldTurn, code: str, message: str) -> None:
             status="failed",
             terminal=Failure(code=error.code, message=error.message),
             usage=active.turn.usage,
-            rows=tuple(
-                active.result_row(call.use, outcome_of_stop(active, call))
-                for call in open_calls(recorder.rows, recorder.events)
-            ),
+            rows=tuple(_row_of_stop(active, call) for call in open_calls(recorder.rows, recorder.events)),
             events=tuple(closed_steps(recorder.display())),
             error=error,
         )
@@ -217,6 +220,13 @@ async def settle_bare(active: HeldTurn, code: str, message: str) -> None:
 def closed_steps(display: Display) -> list[Step]:
     """An end for every step that has begun and not ended. Its outcome is unknown."""
     return [Step(id=step.id, name=step.name, status="failed", error=stopped().error) for step in display.open_steps()]
+
+
+def _row_of_stop(active: HeldTurn, call: OpenCall) -> Message:
+    """The result of a call that has none when its turn is stopped. The model is told with which arguments it began."""
+    wait = active.turn.wait
+    note = note_of_edit(as_begun(call.use, wait), wait) if call.has_begun else ""
+    return active.result_row(call.use, outcome_of_stop(active, call), note=note)
 
 
 def outcome_of_stop(active: HeldTurn, call: OpenCall) -> Outcome:
@@ -272,7 +282,7 @@ async def _settle(active: HeldTurn, status: FinalStatus, error: TurnError) -> No
             terminal=terminal,
             usage=active.usage,
             final=final,
-            rows=tuple(active.result_row(call.use, outcome_of_stop(active, call)) for call in unanswered),
+            rows=tuple(_row_of_stop(active, call) for call in unanswered),
             events=tuple(closing),
             error=error,
         )

@@ -7,7 +7,7 @@ failing provider or a time limit arrives as an exception, and `held_turn.py` set
 import asyncio
 import math
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import aclosing
 from typing import Literal, Protocol
 
@@ -17,15 +17,20 @@ from msgspec import UNSET, UnsetType
 from turnkeep.compiler.window import CHARS_PER_TOKEN
 from turnkeep.engine.assembly import Assembly, FilesUnavailable, GrownHistory
 from turnkeep.engine.held_turn import MAX_REPLY_CHARS, FileAnnouncer, HeldTurn, OpenCall, progress_of, shown
+from turnkeep.engine.observer import ObservedModelCall, ObservedToolCall
 from turnkeep.engine.outcomes import Citations, call_tool, clean_reply, clean_text, outcome_unknown, shown_to_readers
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
-from turnkeep.engine.waits import Permissions, events_of, next_wait, note_of_edit
+from turnkeep.engine.waits import Permissions, as_begun, events_of, next_wait, note_of_edit
+from turnkeep.errors import InvalidRequest
 from turnkeep.ids import CallId
+from turnkeep.model.messages import Message
+from turnkeep.model.sampling import OutputFormat
 from turnkeep.model.truncation import fit_display
 from turnkeep.model.turns import Turn, TurnReport
 from turnkeep.model.waits import Wait, WaitingCall
 from turnkeep.providers.ports import (
+    BETWEEN_THOUGHTS,
     Delta,
     ModelRequest,
     ProviderFailed,
@@ -35,7 +40,8 @@ from turnkeep.providers.ports import (
 )
 from turnkeep.store.commands import Settlement
 from turnkeep.tools.ports import CallContext, Outcome
-from turnkeep_client.wire.blocks import Block, Finish, JsonObject, Reasoning, ToolUse, Usage, text_of
+from turnkeep.tools.schemas import check_value
+from turnkeep_client.wire.blocks import Block, Finish, JsonObject, Reasoning, ToolResult, ToolUse, Usage, text_of
 from turnkeep_client.wire.display import fold
 from turnkeep_client.wire.events import LogLine, Reset, Result, Sources, Step, ToolCall, ToolCalls, TurnEvent
 
@@ -50,15 +56,16 @@ StopReason = Literal["cancelled", "lost", "handover"]
 async def run_turn(turn: "LocalTurn") -> None:
     """Ask the model, run the tools it asks for, and so on, until it answers, or has to wait for an answer itself."""
     await turn.note_missing_tools()
+    await turn.record_opening()
     await turn.finish_open_calls()
-    while not turn.recorder.is_waiting:
+    while not turn.recorder.is_waiting and turn.settled is None:
         reply = await turn.ask_model(may_call=turn.rounds_left > 0)
         calls = [block for block in reply.blocks if isinstance(block, ToolUse)]
         if not calls or turn.rounds_left == 0:
             await turn.answer(reply)
             return
         await turn.record_iteration(reply, calls)
-        await turn.answer_calls(calls, malformed=reply.malformed)
+        await turn.answer_calls([call for call in calls if call.id not in reply.malformed])
 
 
 class Lease(Protocol):
@@ -75,6 +82,10 @@ class NoAnswer(ProviderFailed):
     """The model asked for tools in every round and gave no answer after the last one."""
 
     code = "tool_rounds"
+
+
+class OutputMismatch(ProviderFailed):
+    """The answer does not fit the schema that the caller gave."""
 
 
 class LocalTurn(HeldTurn):
@@ -117,7 +128,7 @@ class LocalTurn(HeldTurn):
 
     @property
     def rounds_left(self) -> int:
-        return self.settings.tool_rounds - self._iteration
+        return self.settings.tool_rounds + self.turn.snapshot.opening_rounds - self._iteration
 
     async def note_missing_tools(self) -> None:
         """Log the tools that this turn cannot have. The trace shows them; the model does not see them."""
@@ -125,6 +136,31 @@ class LocalTurn(HeldTurn):
         lines = [LogLine(after_seq=seq, level="warn", message=note, ts=now) for note in self._toolbox.notes]
         if lines:
             await self.recorder.record(logs=lines)
+
+    async def record_opening(self) -> None:
+        """Record the rounds that the caller had run before it asked, once. Later turns then have them before them as if
+        they had happened here. All of it is one write."""
+        opening = self.turn.snapshot.opening
+        if not opening or self._iteration:
+            return
+        rows: list[Message] = []
+        events: list[TurnEvent] = []
+        names: dict[str, ToolUse] = {}
+        for said in opening:
+            calls = [block for block in said.blocks if isinstance(block, ToolUse)]
+            names |= {call.id: call for call in calls}
+            if said.role == "assistant":
+                rows.append(self.row("assistant", said.blocks, internal=True, iteration=self._iteration))
+                events.append(_completed(self._iteration, said.blocks, calls))
+                self._iteration += 1
+                continue
+            rows.append(self.row("user", said.blocks, internal=True, iteration=max(0, self._iteration - 1)))
+            events += [
+                ended_step(names[block.call_id], outcome_of(block), seconds=None, args=names[block.call_id].input)
+                for block in said.blocks
+                if isinstance(block, ToolResult) and block.call_id in names
+            ]
+        await self.recorder.record(rows=rows, events=events)
 
     async def finish_open_calls(self) -> None:
         """Give every call that an earlier attempt left open a result: run it, or record that its outcome is unknown."""
@@ -138,7 +174,7 @@ class LocalTurn(HeldTurn):
             else:
                 again.append(call.use)
         for call in unknown:
-            await self._record_outcome(call.use, outcome_unknown(), seconds=None)
+            await self._record_outcome(as_begun(call.use, self.turn.wait), outcome_unknown(), seconds=None)
         if again:
             begun = {call.use.id for call in self._progress.open_calls if call.has_begun}
             await self.answer_calls(again, begun=begun, wait=self.turn.wait)
@@ -150,18 +186,20 @@ class LocalTurn(HeldTurn):
         await self._take_steers()
         request = await self._request(may_call=may_call)
         await self._lease.begin_call()
-        began = time.monotonic()
-        reply: Reply | None = None
+        call = ObservedModelCall(self.turn, request, is_first=self._iteration == 0 and self.turn.attempt == 1)
+        self._observer.model_call_began(call)
         try:
-            reply = await self._listen(request)
+            call.reply = await self._listen(request, call)
+        except BaseException as exc:
+            call.error = exc
+            raise
         finally:
-            self._observer.model_called(
-                request.model, seconds=time.monotonic() - began, usage=None if reply is None else reply.usage
-            )
-            if reply is None and self.recorder.previewed_chars:
+            call.end()
+            self._observer.model_called(call)
+            if call.reply is None and self.recorder.previewed_chars:
                 self.usage += usage_of_part(request, self.recorder.previewed_chars)
-        self.usage += reply.usage
-        return reply
+        self.usage += call.reply.usage
+        return call.reply
 
     async def _take_steers(self) -> None:
         """Take what was sent to steer the turn, if the last write told of something new. A worker that has adopted the
@@ -189,16 +227,17 @@ class LocalTurn(HeldTurn):
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
     async def record_iteration(self, reply: Reply, calls: Sequence[ToolUse]) -> None:
-        """Record a complete iteration: its row, and the event that replaces its previews."""
-        reasoning = _reasoning_text(reply.blocks)
-        row = self.row("assistant", reply.blocks, internal=True, iteration=self._iteration, usage=reply.usage)
-        event = ToolCalls(
-            iteration=self._iteration,
-            text=text_of(reply.blocks),
-            calls=tuple(ToolCall(id=call.id, name=call.name, args=call.input) for call in calls),
-            reasoning=reasoning or None,
-        )
-        await self.recorder.record(rows=[row], events=[event])
+        """Record a complete iteration: its row, and the event that replaces its previews. Calls whose arguments could
+        not be read get their result in the same write. What is stored of them looks like a call without arguments,
+        which a worker that goes on with the turn would run."""
+        rows = [self.row("assistant", reply.blocks, internal=True, iteration=self._iteration, usage=reply.usage)]
+        events: list[TurnEvent] = [_completed(self._iteration, reply.blocks, calls)]
+        for call in calls:
+            if (problem := reply.malformed.get(call.id)) is not None:
+                outcome = Outcome(error=f"The arguments were not valid: {problem}")
+                rows.append(msgspec.structs.replace(self.result_row(call, outcome), iteration=self._iteration))
+                events.append(ended_step(call, outcome, seconds=None, args=call.input))
+        await self.recorder.record(rows=rows, events=events)
         self._iteration += 1
         self._observer.reached("iteration_recorded", self.turn.id)
 
@@ -206,7 +245,6 @@ class LocalTurn(HeldTurn):
         self,
         calls: Sequence[ToolUse],
         *,
-        malformed: Mapping[CallId, str] | None = None,
         begun: Set[CallId] = frozenset(),
         wait: Wait | None = None,
     ) -> None:
@@ -224,28 +262,32 @@ class LocalTurn(HeldTurn):
             wait=wait,
             trusted=await self.recorder.trusted_tools() if needs_approval else frozenset(),
         )
-        found = permissions.sort(calls, self._toolbox, malformed=malformed or {}, begun=begun)
+        found = permissions.sort(calls, self._toolbox, begun=begun)
         for call, outcome in found.answered:
             await self._record_outcome(call, outcome, seconds=None, args=call.input)
         if found.runs:
-            await self.call_tools(found.runs, malformed=malformed, begun=begun)
-        if found.waits:
-            await self._wait_for(found.waits)
+            await self.call_tools(found.runs, begun=begun)
+        approvals = [call for call in found.waits if call.reason == "approval"]
+        if found.waits and self.turn.snapshot.ends_with_calls and not approvals:
+            await self._end_with_calls([call for call in calls if any(call.id == waits.id for waits in found.waits)])
+        elif found.waits:
+            # A turn that ends with calls of the caller's tools waits only for a person.
+            await self.wait_for(approvals if self.turn.snapshot.ends_with_calls else found.waits)
 
-    async def _wait_for(self, calls: Sequence[WaitingCall]) -> None:
+    async def _end_with_calls(self, calls: Sequence[ToolUse]) -> None:
+        """End the turn with these calls, which the caller runs. Their results come with another question, if at all."""
+        outcome = Outcome(result="(The caller runs this call. Its result is not part of this turn.)")
+        await self.answer(Reply(blocks=()), rows=[self.result_row(call, outcome) for call in calls])
+
+    async def wait_for(self, calls: Sequence[WaitingCall]) -> None:
+        """Let the turn wait for answers to these calls. Then it is not held any more, and `run_turn` returns."""
         await self._lease.ensure()
         wait = next_wait(self.turn.wait, calls, now=self._clock(), seconds=self.settings.approval_seconds)
         self._observer.reached("waiting", self.turn.id)
         await self.recorder.wait(wait, events_of(wait))
         self._observer.reached("waited", self.turn.id)
 
-    async def call_tools(
-        self,
-        calls: Sequence[ToolUse],
-        *,
-        malformed: Mapping[CallId, str] | None = None,
-        begun: Set[CallId] = frozenset(),
-    ) -> None:
+    async def call_tools(self, calls: Sequence[ToolUse], *, begun: Set[CallId] = frozenset()) -> None:
         """Run the calls side by side; record each result as it arrives.
 
         Steps of calls that have `begun` before are not recorded again. That would look like progress, and a tool that
@@ -263,17 +305,19 @@ class LocalTurn(HeldTurn):
         try:
             async with asyncio.TaskGroup() as group:
                 for call in calls:
-                    group.create_task(self._call_one(call, (malformed or {}).get(call.id)))
+                    group.create_task(self._call_one(call))
         except BaseExceptionGroup as failures:
             # Tools do not raise. The recorder does, when the lease is lost or the database is away.
             raise failures.exceptions[0] from failures
 
-    async def answer(self, reply: Reply) -> None:
-        """Settle with the model's words as the answer."""
+    async def answer(self, reply: Reply, *, rows: Sequence[Message] = ()) -> None:
+        """Settle with the model's words as the answer, after these rows."""
         text = text_of(reply.blocks)
         blocks = tuple(block for block in reply.blocks if not isinstance(block, ToolUse))
         if not text.strip() and any(isinstance(block, ToolUse) for block in reply.blocks):
             raise NoAnswer(f"The model used all {self.settings.tool_rounds} tool rounds and gave no answer.")
+        if reply.finish == "complete" and not rows:
+            await self._check_output(text)
         self._finish = reply.finish if text.strip() else "empty"
         files = await self.wind_up()
         display = fit_display(fold((*self.recorder.events, *files)))
@@ -287,21 +331,35 @@ class LocalTurn(HeldTurn):
             usage=self.usage,
             finish=None if self._finish == "complete" else self._finish,
         )
-        await self.settle(Settlement(status="succeeded", terminal=result, usage=self.usage, final=final, events=files))
+        await self.settle(
+            Settlement(
+                status="succeeded", terminal=result, usage=self.usage, final=final, rows=tuple(rows), events=files
+            )
+        )
+
+    async def _check_output(self, text: str) -> None:
+        """Raises OutputMismatch if the answer has not the form that was asked for, and the provider cannot be bound to
+        it. The check takes a while if the schema is large."""
+        output = self.turn.snapshot.sampling.output
+        if output is None:
+            return
+        can = await self._assembly.provider.abilities(self.turn.model or self.settings.model)
+        if "output" not in can.options and (problem := await asyncio.to_thread(mismatch_of, text, output)):
+            raise OutputMismatch(f"The answer of the model has not the form that was asked for: {problem}")
 
     async def wind_up(self) -> tuple[TurnEvent, ...]:
         """An event for the files that were written back and not announced yet; it becomes part of the settlement."""
         return () if self.announcer is None else await self.announcer.unannounced()
 
-    async def _listen(self, request: ModelRequest) -> Reply:
+    async def _listen(self, request: ModelRequest, call: ObservedModelCall) -> Reply:
         """Preview each piece of the reply; the time limit starts again with each of them.
 
         A timer for each piece would cost more than the piece. So the timer is set late by `slack`, and moved only when
-        that much time has passed since it was last moved.
+        that much time has passed since it was last moved. It is moved with the first piece, whose time is noted.
         """
         now, limit = asyncio.get_running_loop().time, request.timeout_seconds
         slack = min(1.0, limit / 10)
-        moved_at = now()
+        moved_at = -math.inf
         self._preview_rate.speakers += 1
         try:
             async with (
@@ -312,6 +370,8 @@ class LocalTurn(HeldTurn):
                     if now() - moved_at >= slack:
                         moved_at = now()
                         timer.reschedule(moved_at + limit + slack)
+                        if call.first_at is None and isinstance(piece, Delta):
+                            call.first_at = time.monotonic()
                     match piece:
                         case Delta():
                             self._show(piece)
@@ -319,6 +379,7 @@ class LocalTurn(HeldTurn):
                                 await asyncio.sleep(pause)
                         case Restarted():
                             await self._record_restart(piece.reason)
+                            moved_at = -math.inf
                         case Reply():
                             return self._assembly.with_own_names(clean_reply(piece))
         except TimeoutError as exc:
@@ -340,26 +401,31 @@ class LocalTurn(HeldTurn):
         """Record that the provider starts its reply again: readers must drop the text that they were shown."""
         if self.recorder.spoken("text") or self.recorder.spoken("reasoning"):
             await self.recorder.record(events=[Reset(attempt=self.recorder.held.attempt, reason=clean_text(reason))])
+            self._observer.was_reset(self.turn.id, "provider")
 
-    async def _call_one(self, call: ToolUse, malformed: str | None) -> None:
-        began = time.monotonic()
-        if malformed is not None:
-            outcome = Outcome(error=f"The arguments were not valid: {malformed}")
-        else:
-            context = CallContext(
-                call_id=call.id,
-                turn_id=self.turn.id,
-                conversation_id=self.turn.conversation_id,
-                principal=self._principal,
-                result_chars=self.settings.tool_result_chars,
-            )
-            await self._lease.ensure()  # it may have run out while the step was being committed
-            outcome = await call_tool(self._toolbox, call, context, default_timeout=self.settings.tool_timeout_seconds)
-        seconds = time.monotonic() - began
-        self._observer.tool_called(call.name, seconds=seconds, failed=outcome.error is not None)
+    async def _call_one(self, call: ToolUse) -> None:
+        observed = ObservedToolCall(self.turn, call)
+        self._observer.tool_call_began(observed)
+        try:
+            outcome = observed.outcome = await self._outcome_of(call, observed.traceparent)
+        finally:
+            observed.end()
+            self._observer.tool_called(observed)
         self._observer.reached("tool_ended", self.turn.id)
-        await self._record_outcome(call, outcome, seconds=seconds)
+        await self._record_outcome(call, outcome, seconds=observed.seconds)
         self._observer.reached("result_recorded", self.turn.id)
+
+    async def _outcome_of(self, call: ToolUse, traceparent: str | None) -> Outcome:
+        context = CallContext(
+            call_id=call.id,
+            turn_id=self.turn.id,
+            conversation_id=self.turn.conversation_id,
+            principal=self._principal,
+            result_chars=self.settings.tool_result_chars,
+            traceparent=traceparent,
+        )
+        await self._lease.ensure()  # it may have run out while the step was being committed
+        return await call_tool(self._toolbox, call, context, default_timeout=self.settings.tool_timeout_seconds)
 
     async def _refuse_calls(self, calls: Sequence[ToolUse]) -> None:
         """Record that these calls are not run, all at once."""
@@ -380,6 +446,35 @@ class LocalTurn(HeldTurn):
             events.append(Sources(sources=outcome.sources))
         row = self.result_row(call, outcome, note=note_of_edit(call, self.turn.wait))
         await self.recorder.record(rows=[row], events=events)
+
+
+def _completed(iteration: int, blocks: tuple[Block, ...], calls: Sequence[ToolUse]) -> ToolCalls:
+    """The event of an iteration that is complete."""
+    return ToolCalls(
+        iteration=iteration,
+        text=text_of(blocks),
+        calls=tuple(ToolCall(id=call.id, name=call.name, args=call.input) for call in calls),
+        reasoning=_reasoning_text(blocks) or None,
+    )
+
+
+def mismatch_of(text: str, output: OutputFormat) -> str | None:
+    """Why this text has not the form; None if it has."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        return f"it is no JSON ({exc})."
+    if output.schema is None:
+        return None if isinstance(value, dict) else "it is no JSON object."
+    try:
+        check_value(value, output.schema)
+    except InvalidRequest as exc:
+        return exc.detail
+    return None
+
+
+def outcome_of(result: ToolResult) -> Outcome:
+    return Outcome(error=result.content) if result.is_error else Outcome(result=result.content)
 
 
 def usage_of_part(request: ModelRequest, said: int) -> Usage:
@@ -404,4 +499,4 @@ def ended_step(call: ToolUse, outcome: Outcome, *, seconds: float | None, args: 
 
 
 def _reasoning_text(blocks: Sequence[Block]) -> str:
-    return "\n\n".join(block.text for block in blocks if isinstance(block, Reasoning) and block.text)
+    return BETWEEN_THOUGHTS.join(block.text for block in blocks if isinstance(block, Reasoning) and block.text)

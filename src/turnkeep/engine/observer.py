@@ -1,15 +1,21 @@
 """The observer: what the engine reports to metrics, logs and traces, and to tests that stop it at a given point."""
 
 import logging
+import time
 from collections.abc import Callable
-from typing import Literal, ParamSpec
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import ErasureId, TurnId
 from turnkeep.model.turns import Turn
-from turnkeep_client.wire.blocks import Usage
+from turnkeep.providers.ports import ModelRequest, Reply
+from turnkeep.tools.ports import Outcome
+from turnkeep.trace_context import current_origin
+from turnkeep_client.wire.blocks import ToolUse
+from turnkeep_client.wire.events import Step
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 _logger = logging.getLogger("turnkeep.turns")
 
@@ -35,6 +41,56 @@ ErasureStep = Literal["erasure_begun", "hidden", "bytes_erased", "rows_erased", 
 """The same for an erasure."""
 
 
+ResetCause = Literal["takeover", "provider"]
+"""Why readers had to drop the text that they were shown."""
+
+
+class ObservedModelCall:
+    """One call of a model, from its beginning to its end. The last two are None while it is under way."""
+
+    __slots__ = ("began", "error", "first_at", "is_first", "reply", "request", "seconds", "span", "turn")
+
+    def __init__(self, turn: Turn, request: ModelRequest, *, is_first: bool = False) -> None:
+        """`is_first`: the turn has called no model before."""
+        self.turn = turn
+        self.request = request
+        self.is_first = is_first
+        self.began = time.monotonic()
+        self.first_at: float | None = None
+        """When the first piece of the reply came."""
+        self.span: Any = None
+        """For the observer alone."""
+        self.seconds = 0.0
+        self.reply: Reply | None = None
+        self.error: BaseException | None = None
+
+    def end(self) -> None:
+        self.seconds = time.monotonic() - self.began
+
+
+class ObservedToolCall:
+    """One call of a tool, from its beginning to its end. `outcome` is None while it is under way, and for a call that
+    was stopped."""
+
+    __slots__ = ("began", "in_sandbox", "outcome", "seconds", "span", "traceparent", "turn", "use")
+
+    def __init__(self, turn: Turn, use: ToolUse, *, in_sandbox: bool = False) -> None:
+        """`in_sandbox`: the loop of the turn runs in a sandbox, which reports the step too."""
+        self.turn = turn
+        self.use = use
+        self.in_sandbox = in_sandbox
+        self.began = time.monotonic()
+        self.traceparent = current_origin().traceparent
+        """What the tool is told. An observer that traces puts its own span here."""
+        self.span: Any = None
+        """For the observer alone."""
+        self.seconds = 0.0
+        self.outcome: Outcome | None = None
+
+    def end(self) -> None:
+        self.seconds = time.monotonic() - self.began
+
+
 class Observer:
     """Does nothing; override what you need. Must be quick, and must not raise."""
 
@@ -47,6 +103,12 @@ class Observer:
     def erasure_delayed(self, erasure_id: ErasureId, problem: str) -> None:
         """The erasure cannot go on now, and is tried again later."""
 
+    def turn_taken(self, turn: Turn) -> str | None:
+        """This worker begins to work on the turn. Returns the `traceparent` of that work, if it is traced."""
+
+    def turn_adopted(self, turn: Turn, *, is_first_start: bool) -> None:
+        """This worker has taken the turn over, or (`is_first_start`) out of the queue."""
+
     def turn_began(self, turn: Turn) -> None: ...
 
     def turn_ended(self, turn: Turn) -> None: ...
@@ -54,10 +116,25 @@ class Observer:
     def turn_let_go(self, turn_id: TurnId, reason: TurnkeepError) -> None:
         """This worker stopped working on the turn without settling it."""
 
-    def model_called(self, model: str, *, seconds: float, usage: Usage | None) -> None:
-        """`usage` is None when the call failed."""
+    def turn_left(self, turn: Turn, settled: Turn | None) -> None:
+        """This worker has done what it can for the turn that it has taken. `settled` is the turn as it ended; None if
+        it waits, or goes on elsewhere."""
 
-    def tool_called(self, name: str, *, seconds: float, failed: bool) -> None: ...
+    def was_reset(self, turn_id: TurnId, cause: ResetCause) -> None:
+        """Readers of the turn were told to drop the text that they were shown."""
+
+    def model_call_began(self, call: ObservedModelCall) -> None: ...
+
+    def model_called(self, call: ObservedModelCall) -> None:
+        """The call has ended: with a reply, or with an error."""
+
+    def tool_call_began(self, call: ObservedToolCall) -> None: ...
+
+    def tool_called(self, call: ObservedToolCall) -> None:
+        """The call has ended, or was stopped."""
+
+    def sandbox_step(self, turn: Turn, step: Step) -> None:
+        """The sandbox of the turn has reported this step: its beginning or its end."""
 
     def defect(self, turn_id: TurnId | None, error: BaseException) -> None:
         """An unexpected exception was caught: a bug here, or an outside failure that the code does not know."""
@@ -69,9 +146,10 @@ class SafeObserver(Observer):
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._failed: set[str] = set()
-        if getattr(observer.reached, "__func__", None) is Observer.reached:
-            # The loop calls it for every piece of text. What does nothing cannot fail, so it is called directly.
-            self.reached = observer.reached  # type: ignore[method-assign]
+        # What does nothing cannot fail, so it is called directly: the loop calls `reached` for every piece of text.
+        for name, idle in vars(Observer).items():
+            if getattr(getattr(observer, name), "__func__", None) is idle:
+                setattr(self, name, getattr(observer, name))
 
     def reached(self, boundary: Boundary, turn_id: TurnId) -> None:
         self._tell(self._observer.reached, boundary, turn_id)
@@ -82,6 +160,12 @@ class SafeObserver(Observer):
     def erasure_delayed(self, erasure_id: ErasureId, problem: str) -> None:
         self._tell(self._observer.erasure_delayed, erasure_id, problem)
 
+    def turn_taken(self, turn: Turn) -> str | None:
+        return self._tell(self._observer.turn_taken, turn)
+
+    def turn_adopted(self, turn: Turn, *, is_first_start: bool) -> None:
+        self._tell(self._observer.turn_adopted, turn, is_first_start=is_first_start)
+
     def turn_began(self, turn: Turn) -> None:
         self._tell(self._observer.turn_began, turn)
 
@@ -91,19 +175,35 @@ class SafeObserver(Observer):
     def turn_let_go(self, turn_id: TurnId, reason: TurnkeepError) -> None:
         self._tell(self._observer.turn_let_go, turn_id, reason)
 
-    def model_called(self, model: str, *, seconds: float, usage: Usage | None) -> None:
-        self._tell(self._observer.model_called, model, seconds=seconds, usage=usage)
+    def turn_left(self, turn: Turn, settled: Turn | None) -> None:
+        self._tell(self._observer.turn_left, turn, settled)
 
-    def tool_called(self, name: str, *, seconds: float, failed: bool) -> None:
-        self._tell(self._observer.tool_called, name, seconds=seconds, failed=failed)
+    def was_reset(self, turn_id: TurnId, cause: ResetCause) -> None:
+        self._tell(self._observer.was_reset, turn_id, cause)
+
+    def model_call_began(self, call: ObservedModelCall) -> None:
+        self._tell(self._observer.model_call_began, call)
+
+    def model_called(self, call: ObservedModelCall) -> None:
+        self._tell(self._observer.model_called, call)
+
+    def tool_call_began(self, call: ObservedToolCall) -> None:
+        self._tell(self._observer.tool_call_began, call)
+
+    def tool_called(self, call: ObservedToolCall) -> None:
+        self._tell(self._observer.tool_called, call)
+
+    def sandbox_step(self, turn: Turn, step: Step) -> None:
+        self._tell(self._observer.sandbox_step, turn, step)
 
     def defect(self, turn_id: TurnId | None, error: BaseException) -> None:
         self._tell(self._observer.defect, turn_id, error)
 
-    def _tell(self, tell: Callable[P, None], *args: P.args, **fields: P.kwargs) -> None:
+    def _tell(self, tell: Callable[P, R], *args: P.args, **fields: P.kwargs) -> R | None:
         try:
-            tell(*args, **fields)
+            return tell(*args, **fields)
         except Exception:
             if tell.__name__ not in self._failed:
                 self._failed.add(tell.__name__)
                 _logger.exception("the observer failed at %s; this is logged only once", tell.__name__)
+            return None

@@ -55,6 +55,7 @@ class AuditLog:
             "conversation_id": entry.conversation_id,
             "turn_id": entry.subject_id,
             "user_id": entry.user_id,
+            "request_id": entry.request_id,
             "at": entry.created_at,
         }
         logging.getLogger(AUDIT_LOGGER).info(entry.type, extra={"fields": fields})

@@ -76,12 +76,14 @@ def of_stopped_wait(call: WaitingCall) -> Outcome:
 
 
 def denied(call: WaitingCall) -> Outcome:
-    """For a call that nobody allowed."""
+    """For a call that was not allowed."""
     answer = call.answer
     if answer is None or answer.verdict == "none":
         if call.reason == "client_tools":
             return Outcome(error="Not answered: the client sent no result in time.")
         return Outcome(error="Denied: nobody decided in time. It was not run.")
+    if answer.verdict == "allow":
+        return Outcome(error=f"Not run: these are not the arguments that {answer.by} allowed.")
     reason = f": {answer.reason}" if answer.reason else "."
     return Outcome(error=f"Denied by {answer.by}{reason}")
 

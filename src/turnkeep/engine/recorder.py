@@ -147,11 +147,11 @@ class Recorder:
         return await self._finish(write)
 
     async def wait(self, wait: Wait, events: Sequence[TurnEvent]) -> None:
-        """Let the turn wait, unless a stop was requested. It is not held any more then."""
+        """Let the turn wait, unless a stop was requested. It is not held any more then, unless the wait says so."""
 
         async def write() -> None:
             if await self._store.wait(self.held, after=self._last_seq, events=events, wait=wait):
-                self.is_waiting = True
+                self.is_waiting = wait.held_by is None
                 self._recorded((), events)
             else:
                 self._on_cancel_requested()

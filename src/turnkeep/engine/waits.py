@@ -8,14 +8,14 @@ An answer holds for one call with the arguments that were shown. A later call is
 the same id.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 
 import msgspec
 from msgspec import Struct, field, structs
 
 from turnkeep.engine.outcomes import answered_by_client, denied
 from turnkeep.ids import AgentId, CallId
-from turnkeep.model.waits import UNANSWERED, Wait, WaitingCall, digest_of, reason_of, trust_of
+from turnkeep.model.waits import Wait, WaitingCall, digest_of, reason_of, trust_of
 from turnkeep.tools.ports import Outcome, Toolbox, ToolSpec
 from turnkeep_client.wire.blocks import ToolUse
 from turnkeep_client.wire.events import Approval, ClientCalls, ToolCall, TurnEvent
@@ -36,22 +36,14 @@ class Permissions(Struct, frozen=True, kw_only=True):
     wait: Wait | None = None
     trusted: Set[str] = frozenset()
 
-    def sort(
-        self,
-        calls: Sequence[ToolUse],
-        toolbox: Toolbox,
-        *,
-        malformed: Mapping[CallId, str],
-        begun: Set[CallId],
-    ) -> SortedCalls:
-        """Calls that are `malformed`, or of no tool, run: they end with an error. Those that have `begun` were
-        permitted before."""
+    def sort(self, calls: Sequence[ToolUse], toolbox: Toolbox, *, begun: Set[CallId]) -> SortedCalls:
+        """Calls of no tool run: they end with an error. Those that have `begun` were permitted before."""
         found = SortedCalls()
         for call in calls:
             waited = None if self.wait is None else self.wait.call(call.id)
             if waited is not None and waited.digest == digest_of(call.name, call.input):
                 self._answer(call, waited, found)
-            elif call.id not in malformed and call.id not in begun and (spec := self._asked(call, toolbox)):
+            elif call.id not in begun and (spec := self._asked(call, toolbox)):
                 found.waits.append(_waiting(call, spec))
             else:
                 found.runs.append(call)
@@ -62,8 +54,11 @@ class Permissions(Struct, frozen=True, kw_only=True):
         tool = toolbox.get(call.name)
         if tool is None or tool.spec.waits_for is None:
             return None
-        is_trusted = tool.spec.waits_for == "approval" and trust_of(self.agent_id, call.name) in self.trusted
-        return None if is_trusted else tool.spec
+        if tool.spec.waits_for == "client_tools":
+            return tool.spec
+        identity = tool.spec.identity_for(call.input)
+        is_free = identity is None or trust_of(self.agent_id, identity) in self.trusted
+        return None if is_free else tool.spec
 
     def _answer(self, call: ToolUse, waited: WaitingCall, found: SortedCalls) -> None:
         args, answer = waited.allowed_args, waited.answer
@@ -84,15 +79,14 @@ def _waiting(call: ToolUse, spec: ToolSpec) -> WaitingCall:
         reason=spec.waits_for,
         digest=digest_of(call.name, call.input),
         schema=spec.input_schema,
+        identity=spec.identity_for(call.input) or spec.name,
     )
 
 
 def next_wait(before: Wait | None, calls: Sequence[WaitingCall], *, now: int, seconds: float) -> Wait:
     """The wait for answers to these calls. Calls of earlier waits stay known, so that a late repeat of their answers is
     recognised."""
-    past: tuple[WaitingCall, ...] = ()
-    if before is not None:
-        past = tuple(structs.replace(call, answer=call.answer or UNANSWERED) for call in before.calls)
+    past = () if before is None else tuple(call.past for call in before.calls)
     return Wait(
         calls=(*past, *calls),
         since=now,
@@ -112,10 +106,23 @@ def events_of(wait: Wait) -> list[TurnEvent]:
     return events
 
 
+def as_begun(call: ToolUse, wait: Wait | None) -> ToolUse:
+    """The call with the arguments with which it has begun: its own, or those with which it was allowed."""
+    waited = None if wait is None else wait.call(call.id)
+    if waited is None or waited.allowed_args is None or waited.digest != digest_of(call.name, call.input):
+        return call
+    return structs.replace(call, input=waited.allowed_args)
+
+
 def note_of_edit(call: ToolUse, wait: Wait | None) -> str:
     """What the model is told before the result of a call that ran with other arguments than its own."""
     waited = None if wait is None else wait.call(call.id)
-    if waited is None or waited.answer is None or waited.answer.args is None or waited.args == call.input:
+    if (
+        waited is None
+        or waited.answer is None
+        or waited.answer.args is None
+        or digest_of(call.name, call.input) == waited.digest
+    ):
         return ""
     return f"({waited.answer.by} changed the arguments to {msgspec.json.encode(call.input).decode()}.)\n"
 

@@ -33,6 +33,7 @@ from turnkeep.errors import (
     CallerError,
     Fenced,
     HandedOver,
+    InvalidRequest,
     LeaseLost,
     QuotaExceeded,
     SandboxUnavailable,
@@ -42,16 +43,19 @@ from turnkeep.errors import (
 from turnkeep.ids import ConversationId, TurnId
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Held, Turn, TurnError
-from turnkeep.providers.ports import ProviderFailed
+from turnkeep.providers.ports import Provider, ProviderFailed
 from turnkeep.store.commands import Settlement
 from turnkeep.store.ports import TurnStore
 from turnkeep.tools.ports import Toolbox
 from turnkeep.tools.registry import FixedToolbox
+from turnkeep.trace_context import Origin, set_origin
 from turnkeep_client.wire.events import Failure, Recorded
 
 ADOPT_AT_ONCE = 50
 ADOPT_PAUSE_SECONDS = 0.1
 """After as many, while there may be more of them. Other workers get their share in this time."""
+QUEUE_LOOK_SWEEPS = 10
+"""One sweep out of so many looks at all queues. The end of a turn lets the next one run, so it seldom finds one."""
 PURGE_SECONDS = 600.0
 PURGE_RETRY_SECONDS = 60.0
 """The pause after a purge that failed, because the database or the bucket was away."""
@@ -71,11 +75,16 @@ RENEW_FIRST_SECONDS = 4.0
 but may just be waiting for a host that does not answer."""
 
 DEFECT = "Something went wrong on our side; the log has the details."
+UNREAD = TurnError(code="internal", message="This turn could not be continued; the log has the details.")
 
 HAND_OVER_SECONDS = 6.0
 """How long the turns that a leaving worker has stopped may take to finish their writes."""
 SETTLE_PATIENCE_SECONDS = 5.0
 """How long the model or tool of a stopped turn may take to end. Then the turn is settled without waiting for it."""
+
+
+class _NotServed(ProviderFailed):
+    """This server is not set up for the model of a turn, as the one that claimed the turn was."""
 
 
 class TurnRecord(Struct, frozen=True, kw_only=True):
@@ -112,6 +121,8 @@ class Hold:
         self.stop: asyncio.Future[StopReason] = loop.create_future()
         self.ended: asyncio.Future[EndedTurn | None] = loop.create_future()
         self.task: asyncio.Task[None] | None = None
+        self.waits: asyncio.Event | None = None
+        """Of a turn in a sandbox: set while it waits for answers."""
 
     def let_go(self, reason: StopReason) -> None:
         """Stop the turn. Only the first reason counts."""
@@ -223,6 +234,7 @@ class Worker:
             return 0
         for each in adopted:
             self._observer.reached("adopted", each.turn.id)
+            self._observer.turn_adopted(each.turn, is_first_start=each.is_first_start)
             self.start(
                 each.turn,
                 each.held,
@@ -262,10 +274,21 @@ class Worker:
     def holds(self, turn_id: TurnId) -> bool:
         return turn_id in self._holds
 
-    async def ending(self, turn_id: TurnId) -> EndedTurn | None:
-        """Wait while this worker runs the turn. None if it does not run it, or has not settled it."""
+    async def ending(self, turn_id: TurnId, *, or_waiting: bool = False) -> EndedTurn | None:
+        """Wait while this worker runs the turn. None if it does not run it, or has not settled it. With `or_waiting`
+        also None once its sandbox waits for answers."""
         hold = self._holds.get(turn_id)
-        return None if hold is None else await asyncio.shield(hold.ended)
+        if hold is None:
+            return None
+        if hold.waits is None or not or_waiting:
+            return await asyncio.shield(hold.ended)
+        waiting = asyncio.create_task(hold.waits.wait())
+        try:
+            ends: set[asyncio.Future[Any]] = {hold.ended, waiting}
+            await asyncio.wait(ends, return_when="FIRST_COMPLETED")
+        finally:
+            waiting.cancel()
+        return hold.ended.result() if hold.ended.done() else None
 
     async def drain(self, *, seconds: float) -> None:
         """Hand all turns over, so that other workers adopt them at once.
@@ -296,6 +319,10 @@ class Worker:
 
     async def _drive(self, turn: Turn, hold: Hold, lease: HeldLease, record: TurnRecord | None) -> None:
         active: HeldTurn | None = None
+        asked_by, traceparent = turn.snapshot, self._observer.turn_taken(turn)
+        set_origin(
+            Origin(request_id=asked_by.request_id, turn_id=turn.id, traceparent=traceparent or asked_by.traceparent)
+        )
         try:
             active = await self._prepare(turn, hold, lease, record)
             self._observer.turn_began(turn)
@@ -305,18 +332,21 @@ class Worker:
             await self._hand_over(hold.held)
         except Fenced as exc:
             self._observer.turn_let_go(turn.id, exc)
+        except _NotServed as exc:
+            await self._give_up(turn, hold.held, active, TurnError(code=exc.code, message=exc.detail))
         except WorldError as exc:
             self._observer.turn_let_go(turn.id, exc)
             self._dropped.append(hold.held)
         except Exception as exc:
             self._observer.defect(turn.id, exc)
-            await self._give_up(turn, hold.held, active)
+            await self._give_up(turn, hold.held, active, UNREAD)
         finally:
             self._leases.remove(hold.held)
             if self._holds.get(turn.id) is hold:
                 del self._holds[turn.id]
                 self._hub.forget(turn.id)
             hold.ended.set_result(None if active is None else _ended(active, hold))
+            self._observer.turn_left(turn, None if active is None or active.settled is None else active.settled.turn)
         if active is not None and active.settled is not None:
             self._observer.turn_ended(active.settled.turn)
             self._outbox.wake()
@@ -341,14 +371,14 @@ class Worker:
             if history is not None:
                 self._histories.keep(active.turn.id, history)
 
-    async def _give_up(self, turn: Turn, held: Held, active: HeldTurn | None) -> None:
+    async def _give_up(self, turn: Turn, held: Held, active: HeldTurn | None, unread: TurnError) -> None:
         """Settle a turn as failed that cannot be read, or whose ending the store refuses. Without this it would fail on
         every worker, again and again."""
         if active is not None and active.settled is not None:
             return
         try:
             if active is None:
-                await self._settle_unread(turn, held)
+                await self._settle_unread(turn, held, unread)
             else:
                 await settle_bare(active, "internal", DEFECT)
         except WorldError as exc:
@@ -359,8 +389,7 @@ class Worker:
         except Exception as exc:
             self._observer.defect(turn.id, exc)
 
-    async def _settle_unread(self, turn: Turn, held: Held) -> None:
-        error = TurnError(code="internal", message="This turn could not be continued; the log has the details.")
+    async def _settle_unread(self, turn: Turn, held: Held, error: TurnError) -> None:
         failure = Failure(code=error.code, message=error.message)
         settlement = Settlement(status="failed", terminal=failure, usage=turn.usage, error=error)
         settled = await self._store.settle(held, after=turn.last_seq, settlement=settlement)
@@ -390,16 +419,25 @@ class Worker:
             on_cancel_requested=lambda: hold.let_go("cancelled"),
         )
         if turn.snapshot.sandbox:
-            return RemoteTurn(
+            remote = RemoteTurn(
                 services, turn, recorder, lease, is_first_start=hold.is_first_start, take_lines=hold.take_lines
             )
+            hold.waits = remote.waits
+            return remote
         assembly = Assembly(
-            provider=services.providers.named(turn.model or services.settings.model),
+            provider=self._provider(turn, services),
             toolbox=await self._toolbox(turn, hold),
             past=self._past(turn),
             files=services.files,
         )
         return LocalTurn(services, turn, recorder, lease, assembly, FileAnnouncer(self._store, recorder, lease))
+
+    def _provider(self, turn: Turn, services: Services) -> Provider:
+        """Raises _NotServed if this server has no provider for the model, which was there when the turn was claimed."""
+        try:
+            return services.providers.named(turn.model or services.settings.model)
+        except InvalidRequest as exc:
+            raise _NotServed(exc.detail) from exc
 
     def _past(self, turn: Turn) -> PastTurns:
         parent = turn.parent_turn_id
@@ -473,7 +511,9 @@ class Worker:
         loop = asyncio.create_task(active.work(), name=f"loop {active.turn.id}")
         try:
             ends: set[asyncio.Future[Any]] = {loop, hold.stop}
-            await asyncio.wait(ends, timeout=self._time_left(active), return_when="FIRST_COMPLETED")
+            # A turn whose sandbox waits for answers has more time left afterwards than was known before.
+            while (left := self._time_left(active)) > 0 and not (loop.done() or hold.stop.done()):
+                await asyncio.wait(ends, timeout=left, return_when="FIRST_COMPLETED")
             if loop.done():
                 await self._conclude(active, loop)
                 return True
@@ -497,8 +537,8 @@ class Worker:
 
     def _time_left(self, active: HeldTurn) -> float:
         started_at = active.turn.started_at if active.turn.started_at is not None else self._clock()
-        waited = 0 if active.turn.wait is None else active.turn.wait.total_ms
-        return max(0.0, active.settings.turn_timeout_seconds - (self._clock() - started_at - waited) / 1000)
+        ran_ms = self._clock() - started_at - active.waited_ms
+        return max(0.0, active.settings.turn_timeout_seconds - ran_ms / 1000)
 
 
 class SweepLease:
@@ -555,6 +595,7 @@ class Sweeper:
         self._answered_at = time.monotonic()
         """When the database last answered."""
         self._adopt_from = 0.0
+        self._look_at_queue_from = 0.0
 
     async def sweep_for_ever(self) -> None:
         while True:
@@ -588,7 +629,10 @@ class Sweeper:
         their readers wait.
         """
         has_more = False
-        due = await self._store.due_work()
+        looks_at_queue = time.monotonic() >= self._look_at_queue_from
+        due = await self._store.due_work(queue=looks_at_queue)
+        if looks_at_queue:
+            self._look_at_queue_from = time.monotonic() + QUEUE_LOOK_SWEEPS * self._pause_seconds
         self._database_answered()
         if due.has_waiting:
             await self._store.promote_waiting()
@@ -663,6 +707,9 @@ class Sweeper:
         days = self._settings.idle_conversation_days
         if days:
             while await self._store.delete_idle(unchanged_since=int(self._clock() - days * DAY_MS)):
+                pass
+        if days := self._settings.unlisted_conversation_days:
+            while await self._store.delete_unlisted(unchanged_since=int(self._clock() - days * DAY_MS)):
                 pass
 
     async def _drop_old(self) -> None:

@@ -58,9 +58,9 @@ class Bag:
     # Uploads in one request
 
     async def receive(
-        self, principal: Principal, conversation_id: ConversationId, parts: AsyncIterator[FormFile]
+        self, principal: Principal, conversation_id: ConversationId | None, parts: AsyncIterator[FormFile]
     ) -> list[File]:
-        """Store all files of a form, or none of them."""
+        """Store all files of a form, or none of them. Without a conversation they join the one that attaches them."""
         folder = Folder(principal.workspace_id, conversation_id)
         new = await self._take_all(parts, partial(self._take, folder=folder))
         return await commit(self.objects, _keys(new), lambda: self._add(principal, new))
@@ -100,10 +100,19 @@ class Bag:
         return file
 
     async def accept(self, file_id: FileId, size: int, chunks: AsyncIterator[bytes]) -> None:
-        """Store the bytes of a promised file, where the server itself receives them. Another size is refused."""
+        """Store the bytes of a promised file, where the server itself receives them. Another size is refused, and so
+        are bytes whose file is erased while they arrive."""
+        await self._check_pending(file_id)
+        await self.objects.put(incoming_key(file_id), exactly(size, chunks))
+        try:
+            await self._check_pending(file_id)
+        except Conflict:
+            await discard(self.objects, [incoming_key(file_id)])
+            raise
+
+    async def _check_pending(self, file_id: FileId) -> None:
         if file_id not in await self._store.pending_files([file_id]):
             raise Conflict("This file is complete, or its upload was given up.")
-        await self.objects.put(incoming_key(file_id), exactly(size, chunks))
 
     async def complete(
         self, principal: Principal, file_id: FileId, *, size: int | None = None, sha256: str | None = None

@@ -1,11 +1,13 @@
 """Objects in an S3-compatible bucket, through obstore (the extra `turnkeep[s3]`)."""
 
 import asyncio
+import hashlib
+import hmac
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
@@ -114,12 +116,13 @@ class BucketObjects:
         """A killed multipart upload cannot be listed through obstore; a lifecycle rule of the bucket removes it."""
         return 0
 
-    async def upload_url(self, key: str, *, seconds: int) -> str | None:
+    async def upload_url(self, key: str, *, size: int, seconds: int) -> str | None:
         with _translated():
-            return await obstore.sign_async(self._store, "PUT", key, timedelta(seconds=seconds))
+            url = await obstore.sign_async(self._store, "PUT", key, timedelta(seconds=seconds))
+        return _with_signed_length(url, size, os.environ)
 
     async def upload_origin(self) -> str | None:
-        address = urlsplit(await self.upload_url("origin", seconds=1) or "")
+        address = urlsplit(await self.upload_url("origin", size=0, seconds=1) or "")
         return f"{address.scheme}://{address.netloc}"
 
 
@@ -143,6 +146,32 @@ def _translated() -> Iterator[None]:
         if is_denied and not isinstance(error, StorageFull):  # some servers refuse with 403 when a quota is used up
             error = Unavailable("The bucket refuses the server's credentials. An operator must look at them.")
         raise error from exc
+
+
+def _with_signed_length(url: str, size: int, environ: Mapping[str, str]) -> str:
+    """The same signed address of a PUT, valid for a body of this length alone.
+
+    obstore signs the host and no other header, so the signature is made again, with the same parameters (AWS Signature
+    Version 4 in the query). That needs the secret key. With credentials that are not in the environment, such as those
+    of a machine's role, the address stays as it is: a longer body is then refused when the upload is completed.
+    """
+    address = urlsplit(url)
+    fields = dict(parse_qsl(address.query, strict_parsing=True))
+    key_id, *scope = fields["X-Amz-Credential"].split("/")
+    secret = environ.get("AWS_SECRET_ACCESS_KEY")
+    if not secret or environ.get("AWS_ACCESS_KEY_ID") != key_id:
+        return url
+    del fields["X-Amz-Signature"]
+    fields["X-Amz-SignedHeaders"] = "content-length;host"
+    query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in sorted(fields.items()))
+    headers = f"content-length:{size}\nhost:{address.netloc}\n"
+    request = f"PUT\n{address.path}\n{query}\n{headers}\ncontent-length;host\nUNSIGNED-PAYLOAD"
+    digest = hashlib.sha256(request.encode()).hexdigest()
+    signed = f"AWS4-HMAC-SHA256\n{fields['X-Amz-Date']}\n{'/'.join(scope)}\n{digest}"
+    key = f"AWS4{secret}".encode()
+    for part in (*scope, signed):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return urlunsplit(address._replace(query=f"{query}&X-Amz-Signature={key.hex()}"))
 
 
 def _is_plain_http(environ: Mapping[str, str]) -> bool:

@@ -1,7 +1,8 @@
 """Files of an HTTP form (`multipart/form-data`), parsed while they arrive. Bytes in, parts out; no HTTP library."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -49,8 +50,11 @@ async def file_parts(
     *,
     max_files: int,
     advice: str = "Send the rest with the next request.",
+    passed_over: frozenset[str] = frozenset(),
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[FormFile]:
     """The files of a form, one after the other. The caller must read the bytes of one before it asks for the next.
+    Fields named in `passed_over` are passed over. One in `refused` raises InvalidRequest with the reason given there.
 
     Raises TooManyFiles, with this advice, at the first file over the limit. Raises InvalidRequest if the body is not a
     form of files.
@@ -60,6 +64,12 @@ async def file_parts(
     while (part := await events.next()) is not None:
         if not isinstance(part, _Part):
             raise InvalidRequest("A part of the form was not read to its end.")
+        if part.field in refused:
+            raise InvalidRequest(refused[part.field])
+        if part.field in passed_over:
+            async for _ in _chunks(events):
+                pass
+            continue
         found += 1
         if found > max_files:
             raise TooManyFiles(f"At most {max_files} files can be sent at once. {advice}")

@@ -122,7 +122,7 @@ class LocalObjects:
         with translated():
             return await asyncio.to_thread(self._discard, before / 1000)
 
-    async def upload_url(self, key: str, *, seconds: int) -> str | None:
+    async def upload_url(self, key: str, *, size: int, seconds: int) -> str | None:
         return None
 
     async def upload_origin(self) -> str | None:

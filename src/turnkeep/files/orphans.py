@@ -1,7 +1,7 @@
 """The orphan sweep: compare rows with objects, and remove objects without a row and uploads that were never finished.
 
 Any worker may run any part at any time. Objects younger than a day and uploads younger than three hours are left alone,
-because their upload may still be running.
+because their upload may still be running. Bytes that were uploaded for a file that does not wait for them go at once.
 """
 
 import asyncio
@@ -73,12 +73,13 @@ class BagSweeper:
         await self._objects.delete(storage_keys)
 
     async def tidy(self) -> None:
-        """Delete unfinished uploads and unused files, and once a day all orphans.
+        """Delete unfinished uploads, uploads that came too late, and unused files; once a day all orphans.
 
         Raises WorldError if the bucket cannot be reached. A later round finds what was missed.
         """
         self._rounds += 1
         await self.drop_unfinished()
+        await self.drop_late_uploads()
         if self._rounds % FULL_EVERY == 2:
             await self.sweep()
 
@@ -104,6 +105,13 @@ class BagSweeper:
         ):
             for file_id, key in dropped:
                 await self._objects.delete([incoming_key(file_id), key])
+
+    async def drop_late_uploads(self) -> None:
+        """Delete bytes that were uploaded for a file that is complete, or that was erased: the address of an upload
+        stays valid for a while. An upload has its row before it has its address, so however young the bytes are, no
+        row will come."""
+        async for page in self._objects.list(INCOMING):
+            await self._objects.delete(await _unreferenced(self._store, [found.key for found in page]))
 
     async def sweep(self) -> BagReport:
         """Remove objects that no row names, and drafts of killed uploads; report rows that have no object."""

@@ -57,8 +57,9 @@ class Objects(Protocol):
     async def discard_unfinished(self, *, before: int) -> int:
         """Remove drafts of puts that were killed before this time; return their number."""
 
-    async def upload_url(self, key: str, *, seconds: int) -> str | None:
-        """An address at which a client may PUT this object for a while; None if only the server can receive it."""
+    async def upload_url(self, key: str, *, size: int, seconds: int) -> str | None:
+        """An address at which a client may PUT this object, of exactly `size` bytes, for a while; None if only the
+        server can receive it."""
 
     async def upload_origin(self) -> str | None:
         """The origin of all these addresses, as `https://bucket.example.org`; None if there are none."""

@@ -5,7 +5,7 @@ the server: it records events, and what it records is sent as NDJSON lines.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import cast
 
 import msgspec
@@ -24,6 +24,7 @@ from turnkeep_client.wire.blocks import JsonValue, StepStatus
 from turnkeep_client.wire.events import (
     Approval,
     ClientCalls,
+    Decided,
     Failure,
     Files,
     LogLine,
@@ -48,6 +49,8 @@ from turnkeep_client.wire.sandbox import (
     SandboxLog,
     SourcesLine,
     StepLine,
+    WaitingToolCall,
+    WaitLine,
     encode_line,
 )
 
@@ -95,6 +98,14 @@ class LineStream:
 
     def sources(self, sources: Sequence[Source]) -> None:
         self._write(SourcesLine(sources=tuple(sources), ts=self._clock()))
+
+    def wait(self, calls: Sequence[WaitingToolCall]) -> bool:
+        """Say that these calls need answers. False, with nothing written, if they do not fit into a line."""
+        line = WaitLine(calls=tuple(calls), ts=self._clock())
+        if len(encode_line(line)) > LINE_BYTES:
+            return False
+        self._write(line)
+        return True
 
     def result(self, message: str, *, finish: str | None = None) -> None:
         ending = ResultLine(message=message, finish=finish, ts=self._clock())
@@ -148,10 +159,18 @@ class LineStream:
 class LineJournal:
     """A journal that stores nothing: the server gets the lines. `before_ending` runs before the last line."""
 
-    def __init__(self, turn: Turn, lines: LineStream, before_ending: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        lines: LineStream,
+        before_ending: Callable[[], Awaitable[None]],
+        trusted: Set[str] = frozenset(),
+    ) -> None:
+        """`trusted` are the tools whose calls need no decision. The loop adds to them."""
         self._turn = turn
         self._lines = lines
         self._before_ending = before_ending
+        self._trusted = trusted
 
     async def record(
         self,
@@ -177,7 +196,7 @@ class LineJournal:
         raise Defect("A turn in a sandbox asks its server before it runs a call, and does not wait by itself.")
 
     async def trusted_tools(self, conversation_id: ConversationId) -> frozenset[str]:
-        return frozenset()
+        return frozenset(self._trusted)
 
 
 class LinePublisher:
@@ -224,7 +243,7 @@ class LinePublisher:
                 self._lines.log("warn", f"The model was asked again: {event.reason}")
             case Sources():
                 self._lines.sources(event.sources)
-            case TurnBegan() | Files() | Approval() | ClientCalls() | Steered():
+            case TurnBegan() | Files() | Approval() | ClientCalls() | Decided() | Steered():
                 pass
 
     def _write_step(self, step: Step) -> None:

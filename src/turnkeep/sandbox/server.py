@@ -33,7 +33,9 @@ from turnkeep.errors import (
 from turnkeep.fair_queue import FairQueue, Owner, Shares
 from turnkeep.http_server.sockets import host_name, is_loopback, keep_alive, listen
 from turnkeep.http_server.uvicorn_server import GracefulServer
+from turnkeep.ids import TurnId
 from turnkeep.sandbox.boxes.docker import Docker
+from turnkeep.sandbox.boxes.images import ImageFolder
 from turnkeep.sandbox.boxes.limits import Cgroups
 from turnkeep.sandbox.boxes.ports import BoxUnavailable, Driver
 from turnkeep.sandbox.line_stream import LineStream
@@ -41,6 +43,7 @@ from turnkeep.sandbox.server_client import read_shape
 from turnkeep.sandbox.settings import RunnerSettings
 from turnkeep.sandbox.turn import SandboxTurn
 from turnkeep.streaming.connection import Receive, Scope, Send, disconnected
+from turnkeep.trace_context import TRACEPARENT, Origin, current_origin, set_origin, valid_traceparent
 from turnkeep_client.wire.sandbox import ErrorLine, SandboxRequest
 
 BODY_BYTES = 4 * 1024 * 1024
@@ -48,6 +51,7 @@ HEARTBEAT_SECONDS = 15.0
 """After this long without a line a blank one is sent: a broken connection is only noticed by writing to it."""
 BACKLOG = 512
 CLOSE_SECONDS = 2
+ID_CHARS = 64
 ORG_HEADER, USER_HEADER = b"turnkeep-org", b"turnkeep-user"
 """Whose turn it is, so that the places are shared fairly."""
 _STATUSES: dict[type[TurnkeepError], int] = {
@@ -98,7 +102,7 @@ def make_driver(settings: RunnerSettings) -> Driver:
     cgroups = Cgroups.find()
     if cgroups is None and settings.needs_cgroup:
         raise BoxUnavailable(NO_CGROUP)
-    return Bubblewrap(cgroups=cgroups)
+    return Bubblewrap(cgroups=cgroups, images=ImageFolder(settings.images_dir))
 
 
 class RunnerApp:
@@ -164,7 +168,7 @@ class RunnerApp:
         except TurnkeepError as exc:
             await _problem(send, _STATUSES.get(type(exc), 422), exc.code, exc.detail)
             return
-        running = asyncio.create_task(self._run(turn, lines, owner))
+        running = asyncio.create_task(self._run(turn, lines, owner, origin_of(headers, turn.name)))
         self._turns.add(running)
         lines.on_overflow = running.cancel
         gone = asyncio.create_task(disconnected(receive))
@@ -199,7 +203,8 @@ class RunnerApp:
             raise InvalidRequest(f"This runner serves only turns of {server}.")
         return SandboxTurn(request, lines, driver=self._driver, settings=self._settings, session=self._session)
 
-    async def _run(self, turn: SandboxTurn, lines: LineStream, owner: Owner) -> None:
+    async def _run(self, turn: SandboxTurn, lines: LineStream, owner: Owner, origin: Origin) -> None:
+        set_origin(origin)
         began = time.monotonic()
         try:
             await self._run_in_place(turn, lines, owner)
@@ -230,12 +235,29 @@ def owner_of(headers: Mapping[bytes, bytes]) -> Owner:
     return Owner(headers.get(ORG_HEADER, b"").decode("latin-1"), headers.get(USER_HEADER, b"").decode("latin-1"))
 
 
+def origin_of(headers: Mapping[bytes, bytes], turn_id: str) -> Origin:
+    """The request and the trace that the turn belongs to, as the server says."""
+    request_id = headers.get(b"x-request-id", b"").decode("latin-1")[:ID_CHARS]
+    traceparent = valid_traceparent(headers.get(TRACEPARENT.encode(), b"").decode("latin-1"))
+    return Origin(request_id=request_id or None, turn_id=TurnId(turn_id), traceparent=traceparent)
+
+
+async def send_traceparent(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Add the trace of the turn to each request to the server: its gateway, its tools, its files."""
+    traceparent = current_origin().traceparent
+    if traceparent is not None:
+        request.headers[TRACEPARENT] = traceparent
+    return await handler(request)
+
+
 @asynccontextmanager
 async def open_runner(driver: Driver, settings: RunnerSettings) -> AsyncIterator[RunnerApp]:
     """A runner whose driver was checked. Every turn is stopped at the end of the block. Raises BoxUnavailable."""
     await driver.check()
     connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
+    async with aiohttp.ClientSession(connector=connector, trust_env=False, middlewares=(send_traceparent,)) as session:
         app = RunnerApp(driver, settings, session)
         try:
             yield app

@@ -9,10 +9,11 @@ a tool ever leaves the server. The model is reached by Chat Completions. Its rea
 that signatures stay valid.
 """
 
+import asyncio
 import io
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -32,6 +33,11 @@ from turnkeep.tools.ports import CallContext, Outcome, Passage, ToolSpec
 from turnkeep_client.wire.blocks import JsonObject, JsonValue, ToolUse
 from turnkeep_client.wire.events import Source
 from turnkeep_client.wire.sandbox import (
+    FEATURES_HEADER,
+    WAITS,
+    AwaitedCalls,
+    SandboxAnswer,
+    SandboxAnswers,
     SandboxAssets,
     SandboxConfig,
     SandboxEnvironment,
@@ -44,6 +50,8 @@ ANSWER_BYTES = 32 * 1024 * 1024
 """Maximum size of a response. The configuration contains the skills."""
 VARIABLE_BYTES = 128 * 1024
 DETAILS = "reasoning_details"
+AGAIN_SECONDS = 1.0
+"""The pause before a server that did not answer is asked again."""
 GRACE_SECONDS = 15.0
 """The server limits the time of a call. The runner waits this much longer for the server's response."""
 TOOL_ANSWER_BYTES = 8 * 1024 * 1024
@@ -83,7 +91,7 @@ class ServerClient:
         return await self._get("env", otp_setup, SandboxEnvironment)
 
     async def config(self, otp_run: str) -> SandboxConfig:
-        return await self._get("config", otp_run, SandboxConfig)
+        return await self._get("config", otp_run, SandboxConfig, {FEATURES_HEADER: WAITS})
 
     async def bag(self, assets: SandboxAssets, *, max_bytes: int) -> IO[bytes]:
         """The zip of the conversation's files, in a temporary file. Close it."""
@@ -124,10 +132,37 @@ class ServerClient:
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise ServerCallFailed(f"The files could not be handed back: {_words(exc)}") from exc
 
-    async def _get(self, name: str, token: str, kind: type[Shape]) -> Shape:
+    async def answers(self, gateway: SandboxGateway, call_ids: Sequence[str]) -> Sequence[SandboxAnswer]:
+        """The answers to these calls. The server ends the wait, so this asks until they are there. A server that does
+        not answer may be starting again, and is asked again.
+
+        Raises TokenRefused once the turn has ended.
+        """
+        body = msgspec.json.encode(AwaitedCalls(call_ids=list(call_ids)))
+        headers = {"Authorization": f"Bearer {gateway.token}", "Content-Type": "application/json"}
+        while True:
+            try:
+                async with self._session.post(
+                    f"{gateway.base_url}/answers", data=body, headers=headers, allow_redirects=False, timeout=_TIMEOUT
+                ) as response:
+                    if response.status < 500:
+                        _check_status(response, "/answers")
+                        data = await _read_all(response)
+                        found = read_shape(data, SandboxAnswers, origin="/answers")
+                        if found.answers is not None:
+                            return found.answers
+                        continue
+            except (aiohttp.ClientError, TimeoutError):
+                pass
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _get(self, name: str, token: str, kind: type[Shape], headers: Mapping[str, str] | None = None) -> Shape:
         try:
             async with self._session.get(
-                f"{self._url}/{name}", headers={"Authorization": token}, allow_redirects=False, timeout=_TIMEOUT
+                f"{self._url}/{name}",
+                headers={"Authorization": token, **(headers or {})},
+                allow_redirects=False,
+                timeout=_TIMEOUT,
             ) as response:
                 _check_status(response, f"/{name}")
                 data = await _read_all(response)
@@ -295,6 +330,8 @@ class ServerTool:
             description=offered.description,
             input_schema=offered.input_schema,
             timeout_seconds=offered.timeout_seconds + 2 * GRACE_SECONDS,
+            waits_for=offered.waits_for,
+            identity=offered.identity,
         )
         self._access = access
         self._session = session

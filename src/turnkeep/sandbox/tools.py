@@ -8,7 +8,7 @@ output as its result. Every such line becomes a durable event of the turn, so th
 
 import asyncio
 import codecs
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +17,8 @@ from msgspec import Meta, Struct
 from turnkeep.sandbox.boxes.ports import WORKSPACE, Box, BoxCommand, Ended
 from turnkeep.sandbox.workspace import SKILLS, BoxScript, ScriptRefused
 from turnkeep.tools.functions import FunctionTool, tool
-from turnkeep.tools.ports import CallContext, Outcome
+from turnkeep.tools.ports import CallContext, Outcome, Tool
+from turnkeep.tools.waits import AskingTool, identity_of
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 from turnkeep_client.wire.sandbox import SandboxSkill
 
@@ -263,6 +264,27 @@ def shorten(text: str, limit: int) -> str:
 
 def recipes_of(skills: Sequence[SandboxSkill]) -> list[str]:
     return [f"{skill.name}/{path}" for skill in skills for path in skill.files if path != "SKILL.md"]
+
+
+def asking_tools(tools: Sequence[Tool], asks: Set[str], skills: Sequence[SandboxSkill]) -> list[Tool]:
+    """The tools, with those marked whose calls a person must allow. `asks` has names of tools, and recipes as
+    `skill/path`."""
+    files = {f"{skill.name}/{path}": text for skill in skills for path, text in skill.files.items()}
+
+    def recipe_asked(args: JsonObject) -> str | None:
+        name = step_name("run_recipe", args)
+        return identity_of(f"sandbox:{name}", {"text": files.get(name)}) if name in asks else None
+
+    marked: list[Tool] = []
+    for each in tools:
+        name = each.spec.name
+        if name in asks:
+            marked.append(AskingTool(each, f"sandbox:{name}"))
+        elif name == "run_recipe" and not asks.isdisjoint(files):
+            marked.append(AskingTool(each, recipe_asked))
+        else:
+            marked.append(each)
+    return marked
 
 
 def step_name(name: str, args: JsonObject) -> str:

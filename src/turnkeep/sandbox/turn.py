@@ -5,6 +5,9 @@ loop; what the engine records is sent to the server as lines. The instructions f
 the sandbox keeps its files, and which skills there are. Before the last line, the files that the turn made or changed
 are written back to the server.
 
+Before a call runs that a person must allow, or that the caller runs, the loop sends a `wait` line and asks the server
+for the answer. The box is kept meanwhile, and the time does not count as that of the turn.
+
 Decision: docs/decisions/0902
 """
 
@@ -12,8 +15,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import aiohttp
@@ -27,9 +30,11 @@ from turnkeep.engine.loop import LocalTurn, run_turn
 from turnkeep.engine.observer import Observer
 from turnkeep.engine.recorder import Recorder
 from turnkeep.engine.services import LoopServices
+from turnkeep.engine.waits import next_wait
 from turnkeep.errors import CallerError, InvalidRequest, TurnkeepError
 from turnkeep.files.names import clean_name
 from turnkeep.ids import (
+    CallId,
     ConversationId,
     OrgId,
     TurnId,
@@ -43,25 +48,29 @@ from turnkeep.model.agents import AgentSpec, Snapshot
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
+from turnkeep.model.waits import UNANSWERED, CallAnswer, WaitingCall, trust_of
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.sandbox.boxes.ports import Box, BoxCommand, Driver
 from turnkeep.sandbox.boxes.processes import run_to_end
 from turnkeep.sandbox.line_stream import LineJournal, LinePublisher, LineStream
 from turnkeep.sandbox.server_client import GatewayProvider, ServerClient, ServerTool
 from turnkeep.sandbox.settings import RunnerSettings
-from turnkeep.sandbox.tools import BoxAccess, BoxTools, StepProgress, outcome_of
+from turnkeep.sandbox.tools import BoxAccess, BoxTools, StepProgress, asking_tools, outcome_of
 from turnkeep.sandbox.workspace import SKILLS, Asset, BoxWorkspace, skill_files
-from turnkeep.tools.ports import Tool, Toolbox
+from turnkeep.tools.ports import Toolbox
 from turnkeep.tools.registry import FixedToolbox
-from turnkeep_client.wire.blocks import Text, Usage
+from turnkeep.trace_context import current_origin
+from turnkeep_client.wire.blocks import Text, ToolUse, Usage
 from turnkeep_client.wire.events import Step
 from turnkeep_client.wire.sandbox import (
     ChatTurn,
+    SandboxAnswer,
     SandboxConfig,
     SandboxEnvironment,
     SandboxLimits,
     SandboxRequest,
     SandboxSkill,
+    WaitingToolCall,
 )
 
 SETUP = "setup"
@@ -95,6 +104,8 @@ class PreparedTurn(Struct, frozen=True, kw_only=True):
     server: ServerClient
     otp_upload: str | None
     session: aiohttp.ClientSession
+    timer: asyncio.Timeout
+    """The limit of the turn's time."""
 
 
 class SandboxTurn:
@@ -144,29 +155,35 @@ class SandboxTurn:
             asked = asyncio.get_running_loop().time() + config.limits.turn_seconds
             timer.reschedule(asked if ends_at is None else min(ends_at, asked))
         began = time.monotonic()
-        box = await self._driver.start(self._settings.limits)
+        box = await self._driver.start(self._settings.limits, image=environment.image or None)
         try:
             self._lines.log("debug", f"Box started in {(time.monotonic() - began) * 1000:.0f} ms")
             workspace = BoxWorkspace(box, self._driver.python, self._settings.limits)
             await self._prepare(box, workspace, environment, config)
-            await run_loop(self._prepared(box, workspace, environment, config))
+            await run_loop(self._prepared(box, workspace, environment, config, timer))
         finally:
             await run_to_end(box.close())
 
     def _prepared(
-        self, box: Box, workspace: BoxWorkspace, environment: SandboxEnvironment, config: SandboxConfig
+        self,
+        box: Box,
+        workspace: BoxWorkspace,
+        environment: SandboxEnvironment,
+        config: SandboxConfig,
+        timer: asyncio.Timeout,
     ) -> PreparedTurn:
         return PreparedTurn(
             box=box,
             workspace=workspace,
             python=self._driver.python,
-            variables=environment.variables,
+            variables=_with_trace(environment.variables),
             config=config,
             settings=self._settings,
             lines=self._lines,
             server=self._server,
             otp_upload=self._request.otp_upload,
             session=self._session,
+            timer=timer,
         )
 
     async def _prepare(
@@ -192,7 +209,7 @@ class SandboxTurn:
             BoxCommand(
                 argv=["/bin/bash", "-s"],
                 feed=script.encode("utf-8", "replace"),
-                environment=environment.variables,
+                environment=_with_trace(environment.variables),
                 seconds=self._settings.step_seconds,
             )
         )
@@ -205,6 +222,12 @@ class SandboxTurn:
         failed = Step(id=step, name=SETUP, status="failed", error=outcome.error, duration_ms=milliseconds)
         self._lines.step(failed)
         raise SetupFailed("The agent's set-up script failed; the step says why.")
+
+
+def _with_trace(variables: Mapping[str, str]) -> Mapping[str, str]:
+    """The variables, and the trace of the turn under the name that OpenTelemetry gives it."""
+    traceparent = current_origin().traceparent
+    return variables if traceparent is None else {"TRACEPARENT": traceparent, **variables}
 
 
 # Writeback
@@ -320,8 +343,9 @@ def _local_turn(
     config, turn = prepared.config, _turn(prepared.config)
     settings = _engine_settings(prepared.settings, config.limits)
     held = Held(turn_id=turn.id, conversation_id=turn.conversation_id, attempt=1)
+    trusted = {trust_of(None, identity) for identity in config.trusted}
     recorder = Recorder(
-        store=LineJournal(turn, prepared.lines, writeback.run),
+        store=LineJournal(turn, prepared.lines, writeback.run, trusted),
         hub=hub,
         held=held,
         events=(),
@@ -333,7 +357,71 @@ def _local_turn(
         toolbox=_toolbox(prepared, hub, settings),
         past=past_of(history(config.conversation, turn.conversation_id)),
     )
-    return LocalTurn(LoopServices(settings=settings, observer=_Observer()), turn, recorder, _PermanentLease(), assembly)
+    services = LoopServices(settings=settings, observer=_Observer())
+    loop = SandboxLoop(services, turn, recorder, _PermanentLease(), assembly)
+    loop.connect(prepared, trusted)
+    return loop
+
+
+class SandboxLoop(LocalTurn):
+    """The engine's loop in a sandbox. It differs in one thing: it keeps its box while it waits for answers."""
+
+    def connect(self, prepared: PreparedTurn, trusted: set[str]) -> None:
+        """`trusted` gets the tools whose calls need no decision any more."""
+        self._prepared = prepared
+        self._trusted = trusted
+
+    async def wait_for(self, calls: Sequence[WaitingCall]) -> None:
+        """Ask the server for the answers, and go on with them. What is allowed is compared with the call once more."""
+        answers = await self._answers(calls)
+        answered = [structs.replace(call, answer=answers.get(call.id, UNANSWERED)) for call in calls]
+        self._trusted |= {
+            trust_of(None, call.identity) for call in answered if call.answer is not None and call.answer.is_remembered
+        }
+        wait = next_wait(self.turn.wait, answered, now=self._clock(), seconds=0)
+        self.turn = structs.replace(self.turn, wait=wait)
+        uses = [ToolUse(id=call.id, name=call.name, input=call.args) for call in calls]
+        await self.answer_calls(uses, wait=wait)
+
+    async def _answers(self, calls: Sequence[WaitingCall]) -> Mapping[CallId, CallAnswer]:
+        if not self._prepared.lines.wait([_waiting_tool_call(call) for call in calls]):
+            return dict.fromkeys((call.id for call in calls), _TOO_LONG)
+        with _paused(self._prepared.timer):
+            found = await self._prepared.server.answers(self._prepared.config.gateway, [call.id for call in calls])
+        return {CallId(each.call_id): _call_answer(each) for each in found}
+
+
+_TOO_LONG = CallAnswer(verdict="deny", by="the sandbox", reason="The arguments are too long to be shown to a person.")
+
+
+def _waiting_tool_call(call: WaitingCall) -> WaitingToolCall:
+    return WaitingToolCall(
+        id=call.id,
+        name=call.name,
+        args=call.args,
+        reason=call.reason,
+        input_schema=call.schema,
+        identity=call.identity,
+    )
+
+
+def _call_answer(answer: SandboxAnswer) -> CallAnswer:
+    fields = structs.asdict(answer)
+    del fields["call_id"]
+    return CallAnswer(**fields)
+
+
+@contextmanager
+def _paused(timer: asyncio.Timeout) -> Iterator[None]:
+    """The time inside does not count."""
+    now, ends_at = asyncio.get_running_loop().time, timer.when()
+    began = now()
+    timer.reschedule(None)
+    try:
+        yield
+    finally:
+        if ends_at is not None:
+            timer.reschedule(ends_at + now() - began)
 
 
 def _toolbox(prepared: PreparedTurn, hub: LinePublisher, settings: EngineSettings) -> Toolbox:
@@ -351,7 +439,8 @@ def _toolbox(prepared: PreparedTurn, hub: LinePublisher, settings: EngineSetting
         skills=config.agent.skills,
     )
     key = structs.replace(_SERVICE, allowed_tools=config.agent.allowed_tools)
-    tools: dict[str, Tool] = {each.spec.name: each for each in BoxTools(access).all() if key.may_use(each.spec.name)}
+    own = [each for each in BoxTools(access).all() if key.may_use(each.spec.name)]
+    tools = {each.spec.name: each for each in asking_tools(own, set(config.asks), config.agent.skills)}
     notes = list(config.gateway.notes)
     if config.gateway.tools is None:
         notes += _unavailable_tools(config)

@@ -233,11 +233,14 @@ class OpenStreams:
         attach: Callable[[], AbstractContextManager[object]] = nullcontext,
         runs_here: Callable[[], bool] = lambda: False,
         headers: Iterable[Header] = (),
+        resumes: bool = True,
     ) -> "EventStream":
         """A stream of what `follow` finds. The context `attach` is held while it is open. `runs_here` says whether this
-        worker runs the turn, and so can go on to serve it while it drains."""
+        worker runs the turn, and so can go on to serve it while it drains. `resumes` says whether the client notices by
+        the last event that a stream is not complete. If not, a stream that ends early is cut."""
         stream = EventStream(self, follow, encoder, attach, (*HEADERS, *headers))
         stream.runs_here = runs_here
+        stream.resumes = resumes
         return stream
 
     def __iter__(self) -> "Iterator[EventStream]":
@@ -290,6 +293,7 @@ class EventStream:
         headers: Sequence[Header],
     ) -> None:
         self.runs_here: Callable[[], bool] = lambda: False
+        self.resumes = True
         self._streams = streams
         self._follow = follow
         self._encoder = encoder
@@ -313,11 +317,11 @@ class EventStream:
         with self._attach():
             ending = await self._serve(receive)
         match ending:
-            case "draining" | "failed" if not self._progress.is_blocked:
+            case "draining" | "failed" if not self._progress.is_blocked and self.resumes:
                 await self._say_goodbye(send)
             case "draining" | "failed" | "stalled":
                 # The write may have stopped in the middle of a frame; anything sent now would become a part of it.
-                _logger.info("A reader that accepted nothing was disconnected (%s)", ending)
+                _logger.info("A reader was disconnected (%s)", ending)
                 await self._cut(receive)
             case "complete" | "gone":
                 pass

@@ -7,7 +7,7 @@ of hubs, stores or connections. To add one, write an `Encoder` and name it in `F
 from typing import Any, Literal, Protocol, assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from turnkeep.errors import InvalidRequest
 from turnkeep.ids import TurnId
@@ -17,6 +17,7 @@ from turnkeep_client.wire.blocks import ReasoningPart, TextPart, Usage
 from turnkeep_client.wire.events import (
     Approval,
     ClientCalls,
+    Decided,
     Failure,
     Files,
     Recorded,
@@ -149,7 +150,7 @@ class OpenAIEncoder:
             case Reset():
                 dropped, self._sent = self._sent, SentCounts()
                 return [self._named("reset", {**msgspec.to_builtins(event), "drop": dropped}, seq)]
-            case Approval() | ClientCalls() | Steered():
+            case Approval() | ClientCalls() | Decided() | Steered():
                 return [self._named(name_of(event), msgspec.to_builtins(event), seq)]
             case Result():
                 said = self._rest(event, seq)
@@ -242,7 +243,7 @@ class AnthropicEncoder:
                 dropped, self._sent = self._sent, SentCounts()
                 data = _json({**msgspec.to_builtins(event), "drop": dropped})
                 return [*closed, sse.frame(data, event="reset", id=self._id(seq))]
-            case Approval() | ClientCalls() | Steered():
+            case Approval() | ClientCalls() | Decided() | Steered():
                 return [sse.frame(_json(event), event=name_of(event), id=self._id(seq))]
             case Result():
                 said = [*self._rest(event, seq), *self._close(seq - 1, WHOLE)]
@@ -358,6 +359,37 @@ class SentCounts(Struct):
             for kind, words in missing
             if words
         ]
+
+
+class SentWords(Struct):
+    """The words of the current iteration that a reader has, by kind, in the order in which the kinds began.
+
+    For formats that can take words back. Where the preview was not the beginning of what was recorded, they send the
+    whole iteration again.
+    """
+
+    said: dict[Kind, str] = field(default_factory=dict)
+
+    def add(self, kind: Kind, text: str) -> None:
+        self.said[kind] = self.said.get(kind, "") + text
+
+    def rest(self, event: ToolCalls | Result) -> list[tuple[Kind, str]] | None:
+        """What the reader lacks of a complete iteration. None if the reader has other words, or has them in another
+        order: reasoning comes first in what is recorded."""
+        whole = whole_of(event)
+        if any(not whole.get(kind, "").startswith(words) for kind, words in self.said.items()):
+            return None
+        if "reasoning" in whole and next(iter(self.said), None) == "text":
+            return None
+        missing = {kind: words[len(self.said.get(kind, "")) :] for kind, words in whole.items()}
+        return [(kind, words) for kind, words in missing.items() if words]
+
+
+def whole_of(event: ToolCalls | Result) -> dict[Kind, str]:
+    """The words of the iteration that this event completes, in their order; kinds without any are left out."""
+    reasoning, text = texts_of(event)
+    kinds: dict[Kind, str] = {"reasoning": reasoning, "text": text}
+    return {kind: words for kind, words in kinds.items() if words}
 
 
 def texts_of(event: ToolCalls | Result) -> tuple[str, str]:

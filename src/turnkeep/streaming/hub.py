@@ -86,6 +86,10 @@ class LocalHub:
         await asyncio.gather(*reads, return_exceptions=True)
 
     @property
+    def is_connected(self) -> None:
+        """There is nothing to be connected with."""
+
+    @property
     def turn_count(self) -> int:
         """Turns that run here or have readers here."""
         return len(self._channels)

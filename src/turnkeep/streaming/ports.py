@@ -105,4 +105,8 @@ class Hub(Publisher, Protocol):
         No reader on any worker has more than that: text is counted here before it is sent.
         """
 
+    @property
+    def is_connected(self) -> bool | None:
+        """Whether this worker hears the others; None if it is alone."""
+
     async def close(self) -> None: ...

@@ -91,6 +91,8 @@ class RedisHub:
         self._requested: dict[TurnId, dict[str, float]] = {}
         """Turns whose preview other workers requested: the channel on which each wants it, and when that expires."""
         self._gaps: dict[TurnId, float] = {}
+        self._is_connected = False
+        """Whether Redis has answered lately."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @classmethod
@@ -176,6 +178,10 @@ class RedisHub:
         await self._servers.close()
 
     @property
+    def is_connected(self) -> bool:
+        return self._is_connected
+
+    @property
     def turn_count(self) -> int:
         return self._local.turn_count
 
@@ -248,6 +254,12 @@ class RedisHub:
             yield self._ask_channel if turn_id is None else self._prefix + turn_id, message
 
     async def _listen(self) -> None:
+        try:
+            await self._receive()
+        finally:
+            self._is_connected = False
+
+    async def _receive(self) -> None:
         """Receive the messages about turns that have readers here.
 
         Only this task uses its connection: the client library does not allow two tasks on one. So when readers come and
@@ -259,6 +271,7 @@ class RedisHub:
             self._subscribed = set()
             self._readers_changed = True
             is_silent, ask_at = False, now() + ASK_SECONDS
+            self._is_connected = True
             while _is_running():
                 if self._readers_changed:
                     await self._update_subscriptions(pubsub)

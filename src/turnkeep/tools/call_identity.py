@@ -14,6 +14,7 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.ids import ConversationId
 from turnkeep.model.principals import Principal
 from turnkeep.tools.ports import CallContext
+from turnkeep.trace_context import TRACEPARENT
 from turnkeep_client.tool_calls import CALL, CONVERSATION, SIGNATURE, TURN, USER, WORKSPACE, signature_of
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
 
@@ -131,8 +132,8 @@ def _url_part(value: str) -> str:
 
 
 class CallSigner:
-    """Makes the headers that say for whom a call is made, signed with the agent's secret. An agent from before these
-    secrets has none until an admin makes one; its calls are not signed."""
+    """Makes the headers that say for whom and in which trace a call is made, signed with the agent's secret. An agent
+    from before these secrets has none until an admin makes one; its calls are not signed."""
 
     def __init__(self, open_secret: Callable[[], str | None]) -> None:
         self._open_secret = open_secret
@@ -141,6 +142,8 @@ class CallSigner:
         """Raises InvalidRequest for a user whose id cannot be sent, SecretUnreadable for a secret of a lost key."""
         user = "" if context.user is None else header_value(context.user.external_id)
         headers = {USER: user} if user else {}
+        if context.traceparent is not None:
+            headers[TRACEPARENT] = context.traceparent
         headers |= {
             WORKSPACE: context.principal.workspace_id,
             CONVERSATION: context.conversation_id,

@@ -36,6 +36,7 @@ from turnkeep.tools.call_identity import context_meta
 from turnkeep.tools.http_tools import KEEPALIVE_SECONDS, MAX_CONNECTIONS
 from turnkeep.tools.ports import CallContext
 from turnkeep.tools.secret_masking import MIN_SECRET_CHARS
+from turnkeep.trace_context import TRACEPARENT
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 3_600.0
@@ -149,6 +150,8 @@ class McpSession:
     async def call(self, name: str, args: Mapping[str, Any], *, context: CallContext) -> mcp_types.CallToolResult:
         """Raises McpBroken if the connection ended, MCPError if the server refused the call."""
         meta: Any = {IDEMPOTENCY_META: context.call_id, CONTEXT_META: context_meta(context)}
+        if context.traceparent is not None:
+            meta[TRACEPARENT] = context.traceparent
         return await self._translated(self._client.call_tool(name, dict(args), meta=meta))
 
     @property

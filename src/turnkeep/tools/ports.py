@@ -1,6 +1,6 @@
 """The port of a tool: arguments go in, one outcome comes out. A failure is an outcome too."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -27,6 +27,17 @@ class ToolSpec(Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
     waits_for: WaitReason | None = None
     """What a call waits for before it runs: a person who allows it, or the caller, who runs it and sends the result."""
+    identity: str = ""
+    """What a person who allows all calls of the tool has allowed: its name, and which tool has that name."""
+    identity_of: Callable[[JsonObject], str | None] | None = None
+    """The identity where it depends on the arguments. It gives None for arguments with which the tool may run at
+    once."""
+
+    def identity_for(self, args: JsonObject) -> str | None:
+        """For which tool a person is asked before a call with these arguments. None: for none."""
+        if self.waits_for != "approval":
+            return None
+        return self.identity or self.name if self.identity_of is None else self.identity_of(args)
 
 
 class CallContext(Struct, frozen=True, kw_only=True):
@@ -42,6 +53,8 @@ class CallContext(Struct, frozen=True, kw_only=True):
     principal: Principal
     result_chars: int = EngineSettings().tool_result_chars
     """Maximum number of characters that the model is sent. A tool that pages its results fits whole ones into it."""
+    traceparent: str | None = None
+    """The trace of this call (W3C Trace Context), for a tool that calls other services; None if there is none."""
 
     @property
     def user(self) -> UserRef | None:

@@ -20,6 +20,7 @@ from turnkeep.ids import TurnId
 from turnkeep.model.turns import Turn
 from turnkeep.signed_values import SigningKeys
 from turnkeep.store.ports import TurnStore
+from turnkeep.trace_context import TRACEPARENT, current_origin
 from turnkeep_client.wire.sandbox import SandboxRequest
 
 CONNECT_SECONDS = 10.0
@@ -106,7 +107,7 @@ class RunnerClient:
     async def stream(self, envelope: SandboxRequest, turn: Turn) -> AsyncIterator[AsyncIterator[bytes]]:
         """The body of one turn, in pieces as they arrive: all bytes that have arrived come as one piece.
 
-        The headers say whose turn it is, so that the runner can share its places fairly.
+        The headers say whose turn it is, so that the runner can share its places fairly, and to which trace it belongs.
 
         Raises SandboxUnavailable when no runner takes the turn, and SandboxProtocol when the answer is not a stream;
         reading the pieces may raise SandboxLost. Leaving the block closes the connection.
@@ -140,6 +141,11 @@ class RunnerClient:
             "Turnkeep-Org": turn.workspace_id if principal is None else principal.org_id,
             "Turnkeep-User": turn.user_id or "",
         }
+        origin = current_origin()
+        if origin.request_id is not None:
+            headers["X-Request-Id"] = origin.request_id
+        if origin.traceparent is not None:
+            headers[TRACEPARENT] = origin.traceparent
         return headers | ({"Authorization": f"Bearer {self._access.secret}"} if self._access.secret else {})
 
     def _open(self) -> Any:

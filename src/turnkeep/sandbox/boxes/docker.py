@@ -18,6 +18,8 @@ from turnkeep.sandbox.boxes.ports import BoxCommand, BoxLimits, BoxUnavailable, 
 from turnkeep.sandbox.boxes.processes import kill_outright, supervise
 
 LABEL = "turnkeep.sandbox"
+IMAGE_PREFIX = "turnkeep-image-"
+"""The image `science` of an agent is the image `turnkeep-image-science` of the engine."""
 _FIRST_UID, _UIDS = 61_000, 184
 """User ids that Debian does not assign, and that rootless engines can map too."""
 _ENGINE_SECONDS = 30.0
@@ -54,13 +56,18 @@ class Docker:
             words = ended.output.decode("utf-8", "replace").strip()[:400]
             raise BoxUnavailable(f"A box of the image {self._image} does not work; it needs bash and Python 3: {words}")
 
-    async def start(self, limits: BoxLimits) -> "DockerBox":
+    async def start(self, limits: BoxLimits, *, image: str | None = None) -> "DockerBox":
+        chosen = self._image
+        if image is not None:
+            chosen = f"{IMAGE_PREFIX}{image}"
+            hint = f"This runner has no image {image!r}: build or pull {chosen} (docs/howto/run-a-sandbox.md#images)."
+            await self._engine("image", "inspect", "--format", "{{.Id}}", chosen, hint=hint)
         name = f"turnkeep-box-{secrets.token_hex(8)}"
-        box = DockerBox(self, name, limits, uid=_FIRST_UID + secrets.randbelow(_UIDS))
+        box = DockerBox(self, name, limits, uid=_FIRST_UID + secrets.randbelow(_UIDS), image=chosen)
         try:
             await self._engine(*volume_arguments(name, limits))
             holding = self.run_arguments(name, f"{name}-holder", limits, uid=box.uid)
-            await self._engine(*holding, "--detach", self._image, "sh", "-c", _START)
+            await self._engine(*holding, "--detach", chosen, "sh", "-c", _START)
         except BaseException:
             await box.close()
             raise
@@ -84,10 +91,6 @@ class Docker:
             *("--mount", f"type=volume,source={volume},target=/root/workspace,volume-nocopy"),
             *("--tmpfs", f"/tmp:size={limits.disk_bytes},nr_inodes={limits.files},mode=1777,nosuid,nodev,exec"),
         ]
-
-    @property
-    def image(self) -> str:
-        return self._image
 
     @property
     def program(self) -> str:
@@ -135,8 +138,9 @@ class Docker:
 class DockerBox:
     """One box: its volume, its holder, and a container for each command."""
 
-    def __init__(self, driver: Docker, name: str, limits: BoxLimits, *, uid: int) -> None:
+    def __init__(self, driver: Docker, name: str, limits: BoxLimits, *, uid: int, image: str) -> None:
         self.uid = uid
+        self._image = image
         self._driver = driver
         self._name = name
         self._limits = limits
@@ -153,7 +157,7 @@ class DockerBox:
                 self._driver.program,
                 *self._driver.run_arguments(self._name, container, self._limits, uid=self.uid),
                 *given,
-                *("--interactive", "--workdir", command.directory, self._driver.image),
+                *("--interactive", "--workdir", command.directory, self._image),
                 *command.argv,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,

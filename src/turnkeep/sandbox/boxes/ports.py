@@ -89,7 +89,8 @@ class Driver(Protocol):
     async def check(self) -> None:
         """Start a box and run a command in it. Raises BoxUnavailable, which says what to install or to set."""
 
-    async def start(self, limits: BoxLimits) -> Box: ...
+    async def start(self, limits: BoxLimits, *, image: str | None = None) -> Box:
+        """A box with that image. Raises BoxUnavailable if this machine does not have the image."""
 
     @property
     def python(self) -> Sequence[str]:
