@@ -30,6 +30,7 @@ from turnkeep.clock import system_clock
 from turnkeep.compiler import compile
 from turnkeep.compiler.window import UNLIMITED
 from turnkeep.engine.loop import usage_of_part
+from turnkeep.engine.observer import ObservedModelCall
 from turnkeep.errors import InvalidRequest, TurnkeepError, WorldError
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId, new_call_id
 from turnkeep.model.messages import Message
@@ -409,18 +410,23 @@ class _ModelCall:
     async def _stream(self, send: Send) -> ASGIApp | None:
         """Send the reply while it comes. If the client wants it whole, return the response instead."""
         completion = ChatCompletion(call_id=new_call_id(), model=self._asked.model, created=system_clock() // 1000)
-        began, said = time.monotonic(), list[str]()
-        reply: Reply | None = None
+        said, observed = list[str](), ObservedModelCall(self._turn, self._asked)
+        self._runtime.observer.model_call_began(observed)
         try:
-            reply = await self._read_reply(completion, send, said)
+            reply = observed.reply = await self._read_reply(completion, send, said, observed)
+        except BaseException as exc:
+            observed.error = exc
+            raise
         finally:
-            seconds, usage = time.monotonic() - began, None if reply is None else reply.usage
-            self._runtime.observer.model_called(self._asked.model, seconds=seconds, usage=usage)
-            if reply is None and self._said_chars:
+            observed.end()
+            self._runtime.observer.model_called(observed)
+            if observed.reply is None and self._said_chars:
                 await self._count_part(completion.call_id)
         return await self._end(completion, send, reply, "".join(said))
 
-    async def _read_reply(self, completion: ChatCompletion, send: Send, said: list[str]) -> Reply:
+    async def _read_reply(
+        self, completion: ChatCompletion, send: Send, said: list[str], observed: ObservedModelCall
+    ) -> Reply:
         """The complete reply. Its text is sent while it comes."""
         loop, limit = asyncio.get_running_loop(), self._asked.timeout_seconds
         provider = self._runtime.providers.named(self._asked.model)
@@ -430,6 +436,8 @@ class _ModelCall:
                     timer.reschedule(None)  # a slow client must not count against the model
                     match piece:
                         case Delta():
+                            if not self._said_chars and observed.first_at is None:
+                                observed.first_at = time.monotonic()
                             await self._send_delta(completion, send, piece, said)
                         case Restarted():
                             if said and self._request.stream:

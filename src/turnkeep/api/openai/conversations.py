@@ -1,0 +1,189 @@
+"""OpenAI's conversations and their items.
+
+A conversation is one of Turnkeep's: it is listed, read and asked in the native API as well. Items that are added
+outside of a response become turns that have happened elsewhere: a message of the user begins one, and what follows
+belongs to it. The last item of a conversation can be deleted. It stays in the branch that was left, as with an edit.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing
+from turnkeep.api.http.problem_details import InvalidField
+from turnkeep.api.http.responses import json_response
+from turnkeep.api.openai.items import all_rows, is_shown, items_of, page_of_items, without_last_item
+from turnkeep.api.openai.messages import (
+    AskedQuestion,
+    GivenRows,
+    attached_in,
+    conversation_of,
+    metadata_of,
+    plain_items,
+    read_json,
+    read_rows,
+    stored_files,
+    without_approvals,
+)
+from turnkeep.api.openai.models import BASE, INCLUDE, OK, PAGE_NAMES, ROUTE
+from turnkeep.api.openai.responses import turns_of_rows
+from turnkeep.errors import NotFound
+from turnkeep.ids import ConversationId
+from turnkeep.model.conversations import Conversation
+from turnkeep.model.messages import Message
+from turnkeep.store.commands import ConversationChange, NewConversation
+from turnkeep_client.wire.blocks import JsonObject
+
+endpoints = Endpoints("openai")
+
+ALL = f"{BASE}/conversations"
+ONE = f"{ALL}/{{conversation_id}}"
+ITEMS = f"{ONE}/items"
+ITEM = f"{ITEMS}/{{item_id}}"
+MAX_ITEMS = 20
+
+
+@endpoints.add("POST", ALL, responses=(OK,), raw_body="application/json", errors=(507,), **ROUTE)
+async def create_openai_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Make a conversation, perhaps with items in it."""
+    body = await read_json(call)
+    new = NewConversation(metadata=metadata_of(body))
+    given = await _given_rows(call, body, is_optional=True)
+    if not given.rows:
+        return json_response(_object(await call.runtime.store.create_conversation(call.principal, new)))
+    async with stored_files(call, AskedQuestion(past=given)) as (past, _):
+        return json_response(_object(await conversation_of(call, past.rows, new)))
+
+
+@endpoints.add("GET", ONE, responses=(OK,), errors=(404,), **ROUTE)
+async def read_openai_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """One conversation."""
+    return json_response(_object(await _conversation(call)))
+
+
+@endpoints.add("POST", ONE, responses=(OK,), raw_body="application/json", errors=(404, 507), **ROUTE)
+async def change_openai_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Change the metadata of a conversation."""
+    change = ConversationChange(metadata=metadata_of(await read_json(call)))
+    return json_response(_object(await call.runtime.store.change_conversation(call.principal, _id(call), change)))
+
+
+@endpoints.add("DELETE", ONE, responses=(OK,), errors=(404,), **ROUTE)
+async def delete_openai_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Delete a conversation."""
+    await call.runtime.store.delete_conversation(call.principal, _id(call))
+    return json_response({"id": _id(call), "object": "conversation.deleted", "deleted": True})
+
+
+@endpoints.add(
+    "POST",
+    ITEMS,
+    responses=(OK,),
+    query_names=(INCLUDE,),
+    raw_body="application/json",
+    errors=(404, 507),
+    **ROUTE,
+)
+async def add_openai_items(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Add up to 20 items."""
+    body = await read_json(call)
+    conversation = await _conversation(call)
+    given = await _given_rows(call, body)
+    async with stored_files(call, AskedQuestion(past=given), conversation.id) as (past, _):
+        turns = turns_of_rows(conversation.id, past.rows)
+        change = ConversationChange(appended=turns, attached=attached_in(past.rows))
+        if turns:
+            await call.runtime.store.change_conversation(call.principal, conversation.id, change)
+    rows = [row for turn in turns for row in await call.runtime.store.turn_rows(turn.turn_id)]
+    added = items_of(rows)
+    return json_response(
+        {
+            "object": "list",
+            "data": added,
+            "first_id": added[0]["id"] if added else "",
+            "last_id": added[-1]["id"] if added else "",
+            "has_more": False,
+        }
+    )
+
+
+@endpoints.add("GET", ITEMS, responses=(OK,), query_names=(*PAGE_NAMES, INCLUDE), errors=(404,), **ROUTE)
+async def list_openai_items(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """The items of a conversation, the newest first unless the query says otherwise."""
+    return json_response(page_of_items(call, items_of(await all_rows(call, (await _conversation(call)).id))))
+
+
+@endpoints.add("GET", ITEM, responses=(OK,), query_names=(INCLUDE,), errors=(404,), **ROUTE)
+async def read_openai_item(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """One item."""
+    items = items_of(await all_rows(call, (await _conversation(call)).id))
+    return json_response(items[_place(call, items)])
+
+
+@endpoints.add("DELETE", ITEM, responses=(OK,), errors=(404,), **ROUTE)
+async def delete_openai_item(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Delete the last item of a conversation."""
+    conversation = await _conversation(call)
+    rows = await all_rows(call, conversation.id)
+    items = items_of(rows)
+    if _place(call, items) != len(items) - 1:
+        raise InvalidField(
+            "Only the last item of a conversation can be deleted. Delete those after it first.", field="item_id"
+        )
+    await _without_last_item(call, conversation, rows)
+    return json_response(_object(conversation))
+
+
+async def _without_last_item(call: ApiCall[Any, Any], conversation: Conversation, rows: Sequence[Message]) -> None:
+    """Let the conversation end before the turn of its last item, and add the rest of that turn again, in one
+    transaction. Raises Conflict if the conversation has got another turn meanwhile."""
+    store, principal = call.runtime.store, call.principal
+    shown = [row for row in rows if is_shown(row)]
+    turn = await store.turn(principal, shown[-1].turn_id)
+    rest = [row for row in rows if row.turn_id == turn.id and row.turn_sequence < shown[-1].turn_sequence]
+    rest += without_last_item(shown[-1])
+    parent = turn.parent_turn_id
+    change = ConversationChange(
+        head_turn_id=parent,
+        without=frozenset({"head_turn_id"} if parent is None else ()),
+        expected_head=turn.id,
+        appended=turns_of_rows(conversation.id, rest),
+    )
+    await store.change_conversation(principal, conversation.id, change)
+
+
+async def _given_rows(call: ApiCall[Any, Any], body: JsonObject, *, is_optional: bool = False) -> GivenRows:
+    items = body.get("items")
+    if items is None and is_optional:
+        return GivenRows()
+    if not isinstance(items, list) or len(items) > MAX_ITEMS or (not items and not is_optional):
+        raise InvalidField(f"`items` is a list of 1 to {MAX_ITEMS} items.", field="items")
+    kept = without_approvals(plain_items(items, "items"))
+    return await read_rows(call, kept, "openai_responses", "items") if kept else GivenRows()
+
+
+async def _conversation(call: ApiCall[Any, Any]) -> Conversation:
+    return await call.runtime.store.conversation(call.principal, _id(call))
+
+
+def _id(call: ApiCall[Any, Any]) -> ConversationId:
+    return ConversationId(call.id("conversation_id", "conv"))
+
+
+def _place(call: ApiCall[Any, Any], items: Sequence[JsonObject]) -> int:
+    wanted = call.path("item_id")
+    place = next((place for place, item in enumerate(items) if item["id"] == wanted), None)
+    if place is None:
+        raise NotFound(f"There is no item {wanted[:80]!r} in this conversation.")
+    return place
+
+
+def _object(conversation: Conversation) -> JsonObject:
+    given = {key: value for key, value in conversation.metadata.items() if isinstance(value, str)}
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": conversation.created_at // 1000,
+        "metadata": given,
+    }

@@ -1,0 +1,298 @@
+"""Conversations, their items, and files at /openai/v1, by OpenAI's own SDK with strict validation."""
+
+import base64
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.api.conftest import both
+from tests.api.harness import ApiServer, Client
+
+HELLO: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello?"}]}
+ANSWER: Any = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi."}]}
+CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "look", "arguments": '{"n":1}'}
+OUTPUT: Any = {"type": "function_call_output", "call_id": "call_1", "output": "one"}
+
+
+@pytest.fixture
+async def sdk(server: ApiServer, user: Client) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        base_url=f"{server.url}/openai/v1", api_key=user.key, max_retries=0, _strict_response_validation=True
+    ) as client:
+        yield client
+
+
+async def texts_of(sdk: Any, conversation_id: str, **query: Any) -> list[str]:
+    found: list[str] = []
+    async for item in sdk.conversations.items.list(conversation_id, order="asc", **query):
+        fields: Any = item.to_dict()
+        found.append(fields["content"][0]["text"] if fields["type"] == "message" else fields["type"])
+    return found
+
+
+class TestConversations:
+    @both
+    async def test_a_conversation_is_made_read_changed_and_deleted(self, user: Client, sdk: Any) -> None:
+        made = await sdk.conversations.create(metadata={"topic": "a"})
+        assert (await sdk.conversations.retrieve(made.id)).metadata == {"topic": "a"}
+        changed = await sdk.conversations.update(made.id, metadata={"topic": "b"})
+        assert changed.metadata == {"topic": "b"}
+        assert [each["id"] for each in (await user.read("/v1/conversations"))["data"]] == [made.id]
+        assert (await sdk.conversations.delete(made.id)).deleted
+        with pytest.raises(openai.NotFoundError):
+            await sdk.conversations.retrieve(made.id)
+
+    async def test_another_user_finds_nothing(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        made = await sdk.conversations.create(items=[HELLO])
+        other = await server.user(service, "ben")
+        path = f"/openai/v1/conversations/{made.id}"
+        assert (await other.get(path)).status_code == 404
+        assert (await other.get(f"{path}/items")).status_code == 404
+        assert (await other.post(f"{path}/items", json={"items": [HELLO]})).status_code == 404
+
+
+class TestItems:
+    @both
+    async def test_items_are_added_listed_and_seen_by_the_model(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        made = await sdk.conversations.create(items=[HELLO, ANSWER])
+        added = await sdk.conversations.items.create(made.id, items=[HELLO, CALL, OUTPUT, ANSWER])
+        assert [item.type for item in added.data] == ["message", "function_call", "function_call_output", "message"]
+        wanted = ["Hello?", "Hi.", "Hello?", "function_call", "function_call_output", "Hi."]
+        assert await texts_of(sdk, made.id) == wanted
+        assert await texts_of(sdk, made.id, limit=2) == wanted
+        newest = await sdk.conversations.items.list(made.id, limit=1)
+        assert newest.data[0].id == added.data[-1].id
+        one = await sdk.conversations.items.retrieve(added.data[1].id or "", conversation_id=made.id)
+        assert one.type == "function_call"
+        await sdk.responses.create(model="scripted", input="And?", conversation=made.id)
+        roles = [each["role"] for each in server.scripts.requests[-1].messages]
+        assert roles == ["user", "assistant", "user", "assistant", "tool", "assistant", "user"]
+        assert (await texts_of(sdk, made.id))[-2:] == ["And?", "Hello there."]
+        read = await user.read(f"/v1/conversations/{made.id}/messages")
+        assert [each["role"] for each in read["data"]] == ["user", "assistant"] * 3
+
+    @both
+    async def test_items_are_deleted_from_the_last_to_the_first(self, sdk: Any) -> None:
+        made = await sdk.conversations.create(items=[HELLO, CALL, OUTPUT, ANSWER])
+        left = ["Hello?", "function_call", "function_call_output", "Hi."]
+        while left:
+            [last] = (await sdk.conversations.items.list(made.id, limit=1)).data
+            gone = await sdk.conversations.items.delete(last.id or "", conversation_id=made.id)
+            assert gone.id == made.id
+            left.pop()
+            assert await texts_of(sdk, made.id) == left
+        await sdk.conversations.items.create(made.id, items=[HELLO])
+        assert await texts_of(sdk, made.id) == ["Hello?"]
+
+    @both
+    async def test_a_server_that_dies_leaves_all_items_or_all_but_the_last(
+        self, server: ApiServer, sdk: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = await sdk.conversations.create(items=[HELLO, CALL, OUTPUT, ANSWER])
+        [last] = (await sdk.conversations.items.list(made.id, limit=1)).data
+        store, writes = server.runtime.store, list[str]()
+
+        def dies_after_one_write(name: str) -> Any:
+            write = getattr(store, name)
+
+            async def wrapped(*args: Any) -> Any:
+                writes.append(name)
+                if len(writes) > 1:
+                    raise RuntimeError("the server died")
+                return await write(*args)
+
+            return wrapped
+
+        with monkeypatch.context() as patched:
+            for name in ("change_conversation", "append"):
+                patched.setattr(store, name, dies_after_one_write(name))
+            await sdk.conversations.items.delete(last.id or "", conversation_id=made.id)
+        assert await texts_of(sdk, made.id) == ["Hello?", "function_call", "function_call_output"]
+
+    async def test_only_the_last_item_can_be_deleted(self, sdk: Any) -> None:
+        made = await sdk.conversations.create(items=[HELLO, ANSWER])
+        first = (await sdk.conversations.items.list(made.id, order="asc")).data[0]
+        with pytest.raises(openai.BadRequestError, match="Only the last item"):
+            await sdk.conversations.items.delete(first.id or "", conversation_id=made.id)
+
+    async def test_a_batch_has_at_most_20_items(self, sdk: Any) -> None:
+        made = await sdk.conversations.create()
+        with pytest.raises(openai.BadRequestError, match="1 to 20"):
+            await sdk.conversations.items.create(made.id, items=[HELLO] * 21)
+        assert await texts_of(sdk, made.id) == []
+
+    async def test_calls_of_server_tools_that_come_back_are_calls_with_results(self, sdk: Any) -> None:
+        called = {"type": "mcp_call", "id": "mcp_1", "server_label": "x", "name": "count", "arguments": "{}"}
+        asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "x", "name": "a", "arguments": "{}"}
+        decided = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+        made = await sdk.conversations.create(items=[HELLO, asked, decided, {**called, "output": "2"}, ANSWER])
+        assert await texts_of(sdk, made.id) == ["Hello?", "function_call", "function_call_output", "Hi."]
+        assert (await sdk.conversations.items.create(made.id, items=[asked, decided])).data == []
+        with pytest.raises(openai.BadRequestError, match="references"):
+            await sdk.conversations.items.create(made.id, items=[{"type": "item_reference", "id": "msg_1"}])
+
+    @both
+    async def test_long_turns_are_listed_whole(self, sdk: Any) -> None:
+        """More rows than one read of the store has."""
+        steps = [{**item, "call_id": f"call_{number}"} for number in range(30) for item in (CALL, OUTPUT)]
+        history: Any = [*[HELLO, *steps, ANSWER] * 40, HELLO]
+        done = await sdk.responses.create(model="scripted", input=history)
+        found = [item async for item in sdk.responses.input_items.list(done.id, limit=100)]
+        assert len(found) == len(history)
+        found = [item async for item in sdk.conversations.items.list(done.conversation.id, limit=100)]
+        assert len({item.id for item in found}) == len(history) + 1
+
+    async def test_what_a_tool_of_the_server_said_is_not_shown(self, server: ApiServer, sdk: Any) -> None:
+        made = await sdk.conversations.create()
+        await sdk.responses.create(model="scripted", input="Hi", conversation=made.id)
+        assert await texts_of(sdk, made.id) == ["Hi", "Hello there."]
+
+
+def naming(*parts: Any) -> Any:
+    """A message of the user with these parts, and a text."""
+    return {"type": "message", "role": "user", "content": [*parts, {"type": "input_text", "text": "Look."}]}
+
+
+NOTES: Any = {
+    "type": "input_file",
+    "filename": "notes.txt",
+    "file_data": f"data:text/plain;base64,{base64.b64encode(b'Buy milk.').decode()}",
+}
+
+
+class TestFilesInHistories:
+    @both
+    async def test_they_are_attachments_of_items(self, server: ApiServer, user: Client, sdk: Any) -> None:
+        file = await sdk.files.create(file=("list.txt", b"Buy bread."), purpose="user_data")
+        named: Any = {"type": "input_file", "file_id": file.id}
+        for made in (
+            await sdk.conversations.create(items=[naming(named, NOTES), ANSWER]),
+            await sdk.conversations.create(),
+        ):
+            if not (await sdk.conversations.items.list(made.id)).data:
+                added = await sdk.conversations.items.create(made.id, items=[naming(named, NOTES), ANSWER])
+                assert [part.type for part in added.data[0].content] == ["input_text", "input_file", "input_file"]
+            bag = (await user.read(f"/v1/conversations/{made.id}/files"))["data"]
+            assert sorted(each["name"] for each in bag) == ["list.txt", "notes.txt"]
+            [asked, _] = (await user.read(f"/v1/conversations/{made.id}/messages"))["data"]
+            assert sorted(each["name"] for each in asked["attachments"]) == ["list.txt", "notes.txt"]
+            await sdk.responses.create(model="scripted", input="And?", conversation=made.id)
+            seen = str(server.scripts.requests[-1].messages)
+            assert ("Buy bread." in seen, "Buy milk." in seen) == (True, True)
+            last = (await sdk.conversations.items.list(made.id, limit=1)).data[0]
+            await sdk.conversations.items.delete(last.id, conversation_id=made.id)
+        assert (await sdk.files.retrieve(file.id)).filename == "list.txt"
+        assert [each.id async for each in sdk.files.list()] == []
+
+    @both
+    async def test_they_are_attachments_of_the_history_of_a_request(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        file = await sdk.files.create(file=("list.txt", b"Buy bread."), purpose="user_data")
+        named: Any = {"type": "input_file", "file_id": file.id}
+        history: Any = [naming(named, NOTES), ANSWER, naming(named)]
+        made = await sdk.conversations.create()
+        for place in ({}, {}, {"conversation": made.id}):
+            done = await sdk.responses.create(model="scripted", input=history, **place)
+            messages = server.scripts.requests[-1].messages
+            assert "Buy bread." in str(messages[0])
+            assert "Buy milk." in str(messages[0])
+            assert "Buy bread." in str(messages[-1])
+            bag = (await user.read(f"/v1/conversations/{done.conversation.id}/files"))["data"]
+            assert sorted(each["name"] for each in bag) == ["list.txt", "notes.txt"]
+        spoken: Any = [
+            {"role": "user", "content": [{"type": "file", "file": {**NOTES, "type": None}}]},
+            {"role": "assistant", "content": "Yes."},
+            {"role": "user", "content": "And?"},
+        ]
+        await sdk.chat.completions.create(model="scripted", messages=spoken)
+        assert "Buy milk." in str(server.scripts.requests[-1].messages[0])
+        await sdk.chat.completions.create(model="scripted", messages=spoken[:1], metadata={"conversation_id": made.id})
+        assert "Buy milk." in str(server.scripts.requests[-1].messages[-1])
+        assert [each.id async for each in sdk.files.list()] == []
+
+    @both
+    async def test_what_cannot_be_had_is_refused_and_nothing_is_left(
+        self, server: ApiServer, service: Client, user: Client, sdk: Any
+    ) -> None:
+        other = await server.user(service, "ben")
+        foreign = (await other.post("/openai/v1/files", files={"file": ("a.txt", b"secret")})).json()["id"]
+        made = await sdk.conversations.create(items=[HELLO])
+        refused: list[tuple[int, Any]] = [
+            (404, {"type": "input_file", "file_id": foreign}),
+            (404, {"type": "input_image", "file_id": foreign, "detail": "auto"}),
+            (400, {"type": "input_file", "file_url": "https://example.com/a.pdf"}),
+            (400, {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,%%%"}),
+            (400, {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain,hello"}),
+            (400, {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}),
+        ]
+        for status, part in refused:
+            items = [naming(NOTES, part), ANSWER]
+            history = {"model": "scripted", "input": [*items, HELLO]}
+            for path, body in (
+                ("conversations", {"items": items}),
+                (f"conversations/{made.id}/items", {"items": items}),
+                ("responses", history),
+                ("responses", {**history, "conversation": made.id}),
+                ("responses", {"model": "scripted", "input": [naming(part)]}),
+            ):
+                answer = await user.post(f"/openai/v1/{path}", json=body)
+                assert (answer.status_code, part["type"]) == (status, part["type"]), answer.text
+        assert await texts_of(sdk, made.id) == ["Hello?"]
+        assert [each["id"] for each in (await user.read("/v1/conversations"))["data"]] == [made.id]
+        assert [each.id async for each in sdk.files.list()] == []
+        spoken = {"type": "message", "role": "assistant", "content": [NOTES]}
+        with pytest.raises(openai.BadRequestError, match="only messages of the user"):
+            await sdk.conversations.items.create(made.id, items=[spoken])
+
+    async def test_a_message_and_a_request_have_so_many_files_at_most(self, user: Client) -> None:
+        ids = [{"type": "input_file", "file_id": f"file_{number:032x}"} for number in range(110)]
+        many = {"model": "scripted", "input": [naming(*ids[:11])]}
+        refused = await user.post("/openai/v1/responses", json=many)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_many_files")
+        many["input"] = [naming(*ids[:6]), naming(*ids[6:12])]  # two messages, and one question
+        refused = await user.post("/openai/v1/responses", json=many)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "too_many_files")
+        history = [item for start in range(0, 110, 10) for item in (naming(*ids[start : start + 10]), ANSWER)]
+        refused = await user.post("/openai/v1/responses", json={"model": "scripted", "input": [*history, HELLO]})
+        assert (refused.status_code, "over 100 files" in refused.text) == (400, True)
+
+    async def test_a_key_without_files_sends_none(self, server: ApiServer, service: Client) -> None:
+        token = {"user": "cy", "scopes": {"agents": "*", "models": "*", "features": []}}
+        client = await server.client((await service.post("/v1/tokens", json=token)).json()["token"])
+        refused = await client.post("/openai/v1/conversations", json={"items": [naming(NOTES)]})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "out_of_scope")
+        assert (await client.read("/v1/conversations"))["data"] == []
+
+
+class TestFiles:
+    @both
+    async def test_a_file_is_uploaded_listed_read_and_deleted(self, sdk: Any) -> None:
+        made = await sdk.files.create(file=("notes.txt", b"Buy milk."), purpose="user_data")
+        assert (made.filename, made.bytes, made.purpose) == ("notes.txt", 9, "user_data")
+        assert [file.id async for file in sdk.files.list()] == [made.id]
+        assert (await sdk.files.retrieve(made.id)).id == made.id
+        assert (await sdk.files.content(made.id)).read() == b"Buy milk."
+        assert (await sdk.files.delete(made.id)).deleted
+        with pytest.raises(openai.NotFoundError):
+            await sdk.files.retrieve(made.id)
+        assert [file.id async for file in sdk.files.list()] == []
+
+    async def test_a_time_at_which_it_shall_expire_is_refused(self, sdk: Any) -> None:
+        soon: Any = {"anchor": "created_at", "seconds": 3600}
+        with pytest.raises(openai.BadRequestError, match="expires_after"):
+            await sdk.files.create(file=("a.txt", b"a"), purpose="user_data", expires_after=soon)
+        assert [file.id async for file in sdk.files.list()] == []
+
+    async def test_a_message_names_it(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        made = await sdk.files.create(file=("notes.txt", b"Buy milk."), purpose="user_data")
+        content: Any = [{"type": "input_file", "file_id": made.id}, {"type": "input_text", "text": "What is it?"}]
+        await sdk.responses.create(model="scripted", input=[{"role": "user", "content": content}])
+        assert "Buy milk." in str(server.scripts.requests[-1].messages)
+        other = await server.user(service, "ben")
+        assert (await other.get(f"/openai/v1/files/{made.id}")).status_code == 404
+        assert (await other.get("/openai/v1/files")).json()["data"] == []

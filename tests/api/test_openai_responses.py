@@ -1,0 +1,733 @@
+"""Responses at /openai/v1, by OpenAI's own SDK with strict validation; events and objects also by Open Responses."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+from msgspec import structs
+
+from tests.api.conftest import both
+from tests.api.harness import ApiServer, Client
+from tests.api.openai_events import OpenResponses
+from tests.files.samples import PNG
+from turnkeep.config import Settings
+from turnkeep.errors import UnsupportedOption
+from turnkeep.providers.ports import ProviderFailed
+from turnkeep.providers.scripted import Call, Fail, OutOfTokens, Pause, Restart, Think, Until
+from turnkeep.tools.functions import tool
+from turnkeep.tools.registry import ToolRegistry
+
+WEATHER: Any = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather of a city",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    "strict": False,
+}
+
+
+@tool(idempotent=True)
+async def count(n: int) -> str:
+    """Count."""
+    return str(n + 1)
+
+
+@tool(idempotent=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
+
+
+@pytest.fixture
+async def server(settings: Settings) -> AsyncIterator[ApiServer]:
+    async with ApiServer.start(settings, tools=ToolRegistry([count, pay])) as running:
+        yield running
+
+
+@pytest.fixture
+async def sdk(server: ApiServer, user: Client) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(
+        base_url=f"{server.url}/openai/v1", api_key=user.key, max_retries=0, _strict_response_validation=True
+    ) as client:
+        yield client
+
+
+async def events_of(stream: Any) -> list[Any]:
+    """All events of a stream. They are valid, their numbers rise, and every added item is done."""
+    events = [event async for event in stream]
+    numbers = [event.sequence_number for event in events]
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] < 2**53
+    for event in events:
+        OpenResponses.check_event(event.to_dict())
+    return events
+
+
+def said(events: list[Any]) -> str:
+    return "".join(event.delta for event in events if event.type == "response.output_text.delta")
+
+
+def kinds(events: list[Any]) -> list[str]:
+    found: list[str] = []
+    for event in events:
+        name = event.type.removeprefix("response.")
+        if not found or found[-1] != name:
+            found.append(name)
+    return found
+
+
+class TestAnswers:
+    @both
+    async def test_an_answer_comes_whole(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say(Think("Hm."), "Hello ", "there.")
+        done = await sdk.responses.create(model="scripted", input="Hi", instructions="Be kind.", metadata={"a": "b"})
+        assert (done.status, done.output_text, done.instructions) == ("completed", "Hello there.", "Be kind.")
+        assert [item.type for item in done.output] == ["reasoning", "message"]
+        assert done.usage is not None
+        assert done.usage.total_tokens == 15
+        OpenResponses.check_response(done.to_dict())
+        again = await sdk.responses.retrieve(done.id)
+        assert again.to_dict() == done.to_dict()
+        assert server.scripts.requests[-1].messages[0]["content"] == "Be kind."
+
+    @both
+    async def test_an_answer_comes_as_events(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say(Think("Hm."), "Hello ", "there.")
+        events = await events_of(await sdk.responses.create(model="scripted", input="Hi", stream=True))
+        assert kinds(events) == [
+            "created",
+            "in_progress",
+            "output_item.added",
+            "reasoning_summary_part.added",
+            "reasoning_summary_text.delta",
+            "reasoning_summary_text.done",
+            "reasoning_summary_part.done",
+            "output_item.done",
+            "output_item.added",
+            "content_part.added",
+            "output_text.delta",
+            "output_text.done",
+            "content_part.done",
+            "output_item.done",
+            "completed",
+        ]
+        assert said(events) == "Hello there."
+        final = events[-1].response
+        assert final.output_text == "Hello there."
+        stored = await sdk.responses.retrieve(final.id)
+        assert stored.output_text == "Hello there."
+        assert [item.id for item in stored.output] == [item.id for item in final.output]
+
+    async def test_the_helper_of_the_sdk_builds_the_same_response(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say(Think("Hm."), "Hello ", "there.")
+        async with sdk.responses.stream(model="scripted", input="Hi") as stream:
+            final = await stream.get_final_response()
+        assert final.output_text == "Hello there."
+
+    async def test_an_answer_at_its_limit_is_incomplete(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say("Hel", OutOfTokens())
+        events = await events_of(await sdk.responses.create(model="scripted", input="Hi", stream=True))
+        assert events[-1].type == "response.incomplete"
+        assert events[-1].response.incomplete_details.reason == "max_output_tokens"
+
+    async def test_a_failure_ends_the_stream_as_failed(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say("Hel", Fail(ProviderFailed("It broke.")))
+        events = await events_of(await sdk.responses.create(model="scripted", input="Hi", stream=True))
+        assert events[-1].type == "response.failed"
+        assert (events[-1].response.error.code, events[-1].response.error.message) == ("server_error", "It broke.")
+        assert events[-1].response.output_text == "Hel"
+
+    async def test_after_a_reset_the_voided_item_is_incomplete_and_not_in_the_output(
+        self, server: ApiServer, sdk: Any
+    ) -> None:
+        server.scripts.say(Think("Hm"), "Hel", Restart(), "Hello.")
+        events = await events_of(await sdk.responses.create(model="scripted", input="Hi", stream=True))
+        done = [event for event in events if event.type == "response.output_item.done"]
+        assert [(event.item.type, event.item.status) for event in done] == [
+            ("reasoning", "completed"),
+            ("message", "incomplete"),
+            ("message", "completed"),
+        ]
+        assert [event.output_index for event in done] == [0, 1, 2]
+        final = events[-1].response
+        assert [item.content[0].text for item in final.output if item.type == "message"] == ["Hello."]
+        assert (await sdk.responses.retrieve(final.id)).output_text == "Hello."
+
+    async def test_tools_of_the_server_are_mcp_calls(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        await service.post("/v1/agents", json={"name": "Counter", "tools": ["count"]})
+        server.scripts.say("I count.", Call("count", {"n": 1}))
+        server.scripts.say("Two.")
+        events = await events_of(await sdk.responses.create(model="agent/Counter", input="Hi", stream=True))
+        output = events[-1].response.output
+        assert [item.type for item in output] == ["message", "mcp_call", "message"]
+        assert (output[1].name, json.loads(output[1].arguments), output[1].output) == ("count", {"n": 1}, "2")
+        assert [output[0].phase, output[2].phase] == ["commentary", "final_answer"]
+        assert "mcp_call.completed" in kinds(events)
+
+
+class TestResuming:
+    @both
+    async def test_a_reader_goes_on_after_any_event(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say(
+            Think(
+                "Let me ",
+            ),
+            Think("see."),
+            "Hello ",
+            "there, ",
+            "you.",
+        )
+        events = await events_of(await sdk.responses.create(model="scripted", input="Hi", stream=True))
+        response = events[-1].response
+        for place, event in enumerate(events[:-1]):
+            rest = [
+                each
+                async for each in await sdk.responses.retrieve(
+                    response.id, stream=True, starting_after=event.sequence_number
+                )
+            ]
+            assert said(events[: place + 1]) + said(rest) == "Hello there, you."
+            assert rest[0].sequence_number > event.sequence_number
+            assert rest[-1].response.to_dict() == response.to_dict()
+            opened = [each.item.id for each in (*events[: place + 1], *rest) if each.type.endswith("item.added")]
+            assert len(opened) == len(set(opened)) == 2
+
+    async def test_a_reader_goes_on_while_the_model_speaks(self, server: ApiServer, sdk: Any) -> None:
+        go_on = asyncio.Event()
+        server.scripts.say("Hello ", "there, ", Until(go_on.wait), "you.")
+        events: list[Any] = []
+        async with await sdk.responses.create(model="scripted", input="Hi", stream=True, background=True) as stream:
+            async for event in stream:
+                events.append(event)
+                if said(events) == "Hello there, ":
+                    break
+        again = await sdk.responses.retrieve(
+            events[0].response.id, stream=True, starting_after=events[-1].sequence_number
+        )
+        go_on.set()
+        rest = [event async for event in again]
+        assert said(events) + said(rest) == "Hello there, you."
+        assert rest[-1].type == "response.completed"
+
+    async def test_a_number_that_is_none_or_of_the_future_is_refused(self, sdk: Any) -> None:
+        done = await sdk.responses.create(model="scripted", input="Hi")
+        with pytest.raises(openai.BadRequestError):
+            await sdk.responses.retrieve(done.id, stream=True, starting_after=2**52)
+
+    async def test_the_end_of_a_response_can_be_read_again(self, sdk: Any) -> None:
+        done = await sdk.responses.create(model="scripted", input="Hi")
+        async with sdk.responses.stream(response_id=done.id) as stream:
+            final = await stream.get_final_response()
+        assert final.output_text == done.output_text
+
+
+class TestSourcesFilesAndPictures:
+    @pytest.fixture
+    async def server(self, settings: Settings) -> AsyncIterator[ApiServer]:
+        async with ApiServer.start(settings) as running:
+            yield running
+
+    @both
+    async def test_sources_that_the_answer_cites_are_annotations(
+        self, server: ApiServer, service: Client, sdk: Any
+    ) -> None:
+        page = (await service.post("/v1/pages", json={"title": "Refunds", "content": "Within 30 days."})).json()
+        await service.post("/v1/agents", json={"name": "Clerk", "tools": ["search_pages"]})
+        server.scripts.say(Call("search_pages", {"query": "30 days"}))
+        server.scripts.say("Within 30 days [1], and no more [2].")
+        stream = await sdk.responses.create(model="agent/Clerk", input="How long?", stream=True)
+        events = await events_of(stream)
+        done = events[-1].response
+        [cited] = done.output[-1].content[0].annotations
+        assert (cited.type, cited.title, cited.url) == ("url_citation", "Refunds", f"urn:turnkeep:{page['id']}")
+        assert done.output_text[cited.start_index : cited.end_index] == "[1]"
+        assert "output_text.annotation.added" in kinds(events)
+        stored = await sdk.responses.retrieve(done.id)
+        assert stored.output[-1].to_dict() == done.output[-1].to_dict()
+
+    @both
+    async def test_sources_from_before_a_wait_are_annotations_too(
+        self, server: ApiServer, service: Client, sdk: Any
+    ) -> None:
+        await service.post("/v1/pages", json={"title": "Refunds", "content": "Within 30 days."})
+        await service.post("/v1/agents", json={"name": "Clerk", "tools": ["search_pages"]})
+        server.scripts.say(Call("search_pages", {"query": "30 days"}))
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="agent/Clerk", input="How long?", tools=[WEATHER])
+        call_id = first.output[-1].to_dict()["call_id"]
+        server.scripts.say("Within 30 days [1].")
+        output: Any = [{"type": "function_call_output", "call_id": call_id, "output": "sun"}]
+        done = await sdk.responses.create(model="agent/Clerk", input=output, previous_response_id=first.id)
+        [cited] = done.output[-1].content[0].annotations
+        assert cited.title == "Refunds"
+
+    @both
+    async def test_a_picture_reaches_the_model_and_is_listed(self, server: ApiServer, sdk: Any) -> None:
+        data = base64.b64encode(PNG).decode()
+        content: Any = [
+            {"type": "input_text", "text": "What is it?"},
+            {"type": "input_image", "image_url": f"data:image/png;base64,{data}", "detail": "auto"},
+        ]
+        done = await sdk.responses.create(model="scripted", input=[{"role": "user", "content": content}])
+        assert data in str(server.scripts.requests[-1].messages)
+        [asked] = (await sdk.responses.input_items.list(done.id)).data
+        assert [part.type for part in asked.content] == ["input_text", "input_image"]
+        broken: Any = [{"type": "input_image", "image_url": "data:image/png;base64,AAAA", "detail": "auto"}]
+        with pytest.raises(openai.BadRequestError):
+            await sdk.responses.create(model="scripted", input=[{"role": "user", "content": broken}])
+
+
+class TestConversations:
+    @both
+    async def test_a_response_follows_another(self, server: ApiServer, user: Client, sdk: Any) -> None:
+        first = await sdk.responses.create(model="scripted", input="One")
+        second = await sdk.responses.create(model="scripted", input="Two", previous_response_id=first.id)
+        assert second.previous_response_id == first.id
+        assert [each["content"] for each in server.scripts.requests[-1].messages] == ["One", "Hello there.", "Two"]
+        other = await sdk.responses.create(model="scripted", input="Three", previous_response_id=first.id)
+        assert [each["content"] for each in server.scripts.requests[-1].messages] == ["One", "Hello there.", "Three"]
+        assert other.status == "completed"
+        assert (await user.read("/v1/conversations"))["data"] == []
+
+    async def test_a_response_that_is_deleted_takes_no_other_with_it(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        first = await sdk.responses.create(model="scripted", input="One")
+        second = await sdk.responses.create(model="scripted", input="Two", conversation=first.conversation.id)
+        await sdk.responses.delete(second.id)
+        assert (await sdk.responses.retrieve(first.id)).id == first.id
+        await sdk.conversations.update(first.conversation.id, metadata={"a": "b"})
+        await user.patch(f"/v1/conversations/{first.conversation.id}", json={"metadata": {}})
+        with pytest.raises(openai.NotFoundError):
+            await sdk.responses.retrieve(second.id)
+
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        called = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
+        output: Any = [
+            {
+                "type": "function_call_output",
+                "call_id": called.output[0].to_dict()["call_id"],
+                "output": "sun",
+            }
+        ]
+        answered = await sdk.responses.create(model="scripted", input=output, previous_response_id=called.id)
+        await sdk.responses.delete(called.id)
+        assert (await sdk.responses.retrieve(answered.id)).output_text == "Hello there."
+
+    async def test_a_body_of_very_many_values_is_refused(self, user: Client) -> None:
+        body = b'{"model":"scripted","input":[' + b",".join([b"[]"] * 1_000_001) + b"]}"
+        headers = {"content-type": "application/json"}
+        refused = await user.post("/openai/v1/responses", content=body, headers=headers)
+        assert (refused.status_code, "1,000,000 values" in refused.text) == (413, True)
+        many = [{"role": "user", "content": "x"}] * 10_001
+        refused = await user.post("/openai/v1/responses", json={"model": "scripted", "input": many})
+        assert (refused.status_code, "at most 10,000" in refused.text) == (400, True)
+
+    @both
+    async def test_a_question_that_is_refused_changes_nothing(
+        self, server: ApiServer, user: Client, sdk: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = (await sdk.conversations.create()).id
+        first = await sdk.responses.create(model="scripted", input="One", conversation=made)
+        await sdk.responses.create(model="scripted", input="Two", conversation=made)
+        before = (await user.read(f"/v1/conversations/{made}/messages"))["data"]
+        history: Any = [
+            {"role": "user", "content": "Three"},
+            {"role": "assistant", "content": "3."},
+            {"role": "user", "content": "Four"},
+        ]
+
+        places: list[Any] = [{"previous_response_id": first.id}, {"conversation": made}]
+        provider = server.runtime.providers.named("scripted")
+        can = structs.replace(await provider.abilities("scripted"), options=frozenset())
+
+        async def abilities(_: str) -> Any:
+            return can
+
+        with monkeypatch.context() as patched:
+            patched.setattr(provider, "abilities", abilities)
+            for place in places:
+                with pytest.raises(openai.BadRequestError, match="cannot honour"):
+                    await sdk.responses.create(model="scripted", input=history, temperature=0.5, **place)
+        assert (await user.read(f"/v1/conversations/{made}/messages"))["data"] == before
+
+        async def refuse(*_: Any, **__: Any) -> None:
+            raise UnsupportedOption("No.", option="seed")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(server.runtime.engine, "ask", refuse)
+            for place in places:
+                with pytest.raises(openai.APIStatusError):
+                    await sdk.responses.create(model="scripted", input=history, **place)
+        after = (await user.read(f"/v1/conversations/{made}/messages"))["data"]
+        assert [each["id"] for each in after] == [each["id"] for each in before]
+
+    @both
+    async def test_a_history_that_is_sent_twice_at_once_is_stored_once(self, user: Client, sdk: Any) -> None:
+        made = (await sdk.conversations.create()).id
+        history = [
+            {"role": "user", "content": "One"},
+            {"role": "assistant", "content": "1."},
+            {"role": "user", "content": "Two"},
+        ]
+        body = {"model": "scripted", "input": history, "conversation": made}
+
+        async def ask() -> Any:
+            return await user.post("/openai/v1/responses", json=body, headers={"Idempotency-Key": "one"})
+
+        sent = await asyncio.gather(*(ask() for _ in range(5)))
+        assert {each.status_code for each in sent} <= {200, 400, 409}
+        done = [each.json()["id"] for each in (*sent, await ask()) if each.status_code == 200]
+        assert len(done) > 1
+        assert len(set(done)) == 1
+        assert (await user.read(f"/v1/conversations/{made}"))["turn_count"] == 2
+
+    async def test_a_history_may_come_with_the_request(self, server: ApiServer, sdk: Any) -> None:
+        history: Any = [
+            {"role": "developer", "content": "Be short."},
+            {"role": "user", "content": "One"},
+            {"role": "assistant", "content": "1."},
+            {"role": "user", "content": [{"type": "input_text", "text": "Two"}]},
+        ]
+        done = await sdk.responses.create(model="scripted", input=history)
+        said_before = [each["content"] for each in server.scripts.requests[-1].messages]
+        assert said_before == ["Be short.", "One", "1.", "Two"]
+        items = [item async for item in sdk.responses.input_items.list(done.id, order="asc")]
+        assert [item.type for item in items] == ["message", "message", "message"]
+        follow: Any = {"previous_response_id": done.id, "input": "Three"}
+        await sdk.responses.create(model="scripted", **follow)
+        assert [each["content"] for each in server.scripts.requests[-1].messages][:3] == ["One", "1.", "Two"]
+
+    async def test_a_stored_conversation_that_is_busy_is_locked(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        made = (await user.post("/v1/conversations", json={})).json()["id"]
+        go_on = asyncio.Event()
+        server.scripts.say(Until(go_on.wait), "Done.")
+        first = await sdk.responses.create(model="scripted", input="Hi", conversation=made, background=True)
+        assert first.status in {"queued", "in_progress"}
+        with pytest.raises(openai.BadRequestError) as busy:
+            await sdk.responses.create(model="scripted", input="Hi", conversation=made)
+        assert (busy.value.code, busy.value.param) == ("conversation_locked", "conversation")
+        go_on.set()
+        async with sdk.responses.stream(response_id=first.id) as stream:
+            await stream.get_final_response()
+        assert [each["id"] for each in (await user.read("/v1/conversations"))["data"]] == [made]
+
+
+class TestEndings:
+    @both
+    async def test_a_response_is_cancelled_once(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say("Hello ", Pause(600), "there.")
+        stream = await sdk.responses.create(model="scripted", input="Hi", background=True, stream=True)
+        events: list[Any] = []
+        async for event in stream:
+            events.append(event)
+            if event.type == "response.output_text.delta":
+                for _ in range(2):
+                    stopped = await sdk.responses.cancel(events[0].response.id)
+                    assert stopped.status == "cancelled"
+        assert events[-1].type == "response.incomplete"
+        assert events[-1].response.status == "cancelled"
+        assert (await sdk.responses.retrieve(events[0].response.id)).output_text == "Hello "
+
+    async def test_a_deleted_response_is_gone(self, sdk: Any) -> None:
+        first = await sdk.responses.create(model="scripted", input="One")
+        second = await sdk.responses.create(model="scripted", input="Two", previous_response_id=first.id)
+        for response in (second, first):
+            await sdk.responses.delete(response.id)
+            with pytest.raises(openai.NotFoundError):
+                await sdk.responses.retrieve(response.id)
+
+    async def test_what_is_not_stored_cannot_be_read(self, server: ApiServer, sdk: Any) -> None:
+        done = await sdk.responses.create(model="scripted", input="One", store=False)
+        with pytest.raises(openai.NotFoundError):
+            await sdk.responses.retrieve(done.id)
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        called = await sdk.responses.create(model="scripted", input="One", store=False, tools=[WEATHER])
+        assert [item.type for item in called.output] == ["function_call"]
+        output = {"type": "function_call_output", "call_id": called.output[0].to_dict()["call_id"], "output": "sun"}
+        again: Any = [{"role": "user", "content": "One"}, *(item.to_dict() for item in called.output), output]
+        done = await sdk.responses.create(model="scripted", input=again, store=False, tools=[WEATHER])
+        assert done.output_text == "Hello there."
+        assert [each["role"] for each in server.scripts.requests[-1].messages] == ["user", "assistant", "tool"]
+
+    async def test_another_user_finds_nothing(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        done = await sdk.responses.create(model="scripted", input="One")
+        other = await server.user(service, "ben")
+        assert (await other.get(f"/openai/v1/responses/{done.id}")).status_code == 404
+        assert (await other.post(f"/openai/v1/responses/{done.id}/cancel")).status_code == 404
+        body = {"model": "scripted", "input": "x", "previous_response_id": done.id}
+        assert (await other.post("/openai/v1/responses", json=body)).status_code == 404
+
+
+class TestTools:
+    @both
+    async def test_a_call_ends_the_response_and_its_output_goes_on(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        server.scripts.say("Let me look.", Call("get_weather", {"city": "Bern"}))
+        events = await events_of(
+            await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER], stream=True)
+        )
+        first = events[-1].response
+        assert first.status == "completed"
+        assert [item.type for item in first.output] == ["message", "function_call"]
+        called = first.output[1]
+        assert json.loads(called.arguments) == {"city": "Bern"}
+        with pytest.raises(openai.BadRequestError, match="No tool output found"):
+            await sdk.responses.create(model="scripted", input="Hm?", previous_response_id=first.id)
+
+        server.scripts.say("Sunny.")
+        output: Any = [
+            {"type": "function_call_output", "call_id": called.call_id, "output": "sun"},
+            {"role": "user", "content": "In one word."},
+        ]
+        events = await events_of(
+            await sdk.responses.create(
+                model="scripted", input=output, tools=[WEATHER], previous_response_id=first.id, stream=True
+            )
+        )
+        second = events[-1].response
+        assert second.output_text == "Sunny."
+        assert second.previous_response_id == first.id
+        assert second.id != first.id
+        assert (second.usage.total_tokens, first.usage.total_tokens) == (15, 15)
+        assert [each["role"] for each in server.scripts.requests[-1].messages] == [
+            "user",
+            "assistant",
+            "tool",
+            "user",
+        ]
+        for one in (first, second):
+            stored = await sdk.responses.retrieve(one.id)
+            assert [item.to_dict() for item in stored.output] == [item.to_dict() for item in one.output]
+
+    @both
+    async def test_results_that_are_sent_again_get_the_same_response(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
+        call_id = first.output[0].to_dict()["call_id"]
+        output: Any = [
+            {"type": "function_call_output", "call_id": call_id, "output": "sun"},
+            {"role": "user", "content": "In one word."},
+        ]
+        go_on = asyncio.Event()
+        server.scripts.say(Until(go_on.wait), "Sunny.")
+        lost: Any = sdk.with_options(timeout=1, max_retries=0)
+        with pytest.raises(openai.APITimeoutError):
+            await lost.responses.create(model="scripted", input=output, previous_response_id=first.id)
+        again = asyncio.create_task(sdk.responses.create(model="scripted", input=output, previous_response_id=first.id))
+        go_on.set()
+        second = await again
+        assert second.output_text == "Sunny."
+        third = await sdk.responses.create(model="scripted", input=output, previous_response_id=first.id)
+        assert third.to_dict() == second.to_dict()
+        roles = [each["role"] for each in server.scripts.requests[-1].messages]
+        assert roles == ["user", "assistant", "tool", "user"]
+        by_conversation = await sdk.responses.create(model="scripted", input=output, conversation=first.conversation.id)
+        assert by_conversation.id == second.id
+        other = [output[0], {"role": "user", "content": "In two words."}]
+        with pytest.raises(openai.BadRequestError, match="with other words"):
+            await sdk.responses.create(model="scripted", input=other, previous_response_id=first.id)
+        output[0]["output"] = "rain"
+        for place in ({"previous_response_id": first.id}, {"conversation": first.conversation.id}):
+            with pytest.raises(openai.ConflictError, match="has its result already"):
+                await sdk.responses.create(model="scripted", input=output, **place)
+
+    async def test_files_beside_results_are_refused(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
+        file = await sdk.files.create(file=("notes.txt", b"Buy milk."), purpose="user_data")
+        output: Any = [
+            {"type": "function_call_output", "call_id": first.output[0].to_dict()["call_id"], "output": "sun"},
+            {"role": "user", "content": [{"type": "input_file", "file_id": file.id}]},
+        ]
+        with pytest.raises(openai.BadRequestError, match="files cannot be sent beside"):
+            await sdk.responses.create(model="scripted", input=output, previous_response_id=first.id)
+
+    async def test_a_person_approves_a_call(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        for approve, outcome in ((True, "completed"), (False, "failed")):
+            server.scripts.say(Call("pay", {"amount": 5}))
+            first = await sdk.responses.create(model="agent/Payer", input="Pay.")
+            [request] = first.output
+            assert request.type == "mcp_approval_request"
+            assert json.loads(request.arguments) == {"amount": 5}
+            decision: Any = {
+                "type": "mcp_approval_response",
+                "approval_request_id": request.id,
+                "approve": approve,
+            }
+            events = await events_of(
+                await sdk.responses.create(
+                    model="agent/Payer", input=[decision], previous_response_id=first.id, stream=True
+                )
+            )
+            call = events[-1].response.output[0]
+            assert (call.type, call.status) == ("mcp_call", outcome)
+
+    async def test_another_device_may_decide_about_one_of_several_calls(
+        self, server: ApiServer, service: Client, user: Client, sdk: Any
+    ) -> None:
+        """A decision begins no response: the first one stays the last until the turn goes on."""
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        server.scripts.say(Call("pay", {"amount": 5}), Call("pay", {"amount": 6}))
+        first = await sdk.responses.create(model="agent/Payer", input="Pay.")
+        _, second = first.output
+        turn_id = first.id.replace("resp_", "turn_")
+        turn = await user.read(f"/v1/turns/{turn_id}")
+        decisions = [{"call_id": turn["waiting_for"]["calls"][0]["id"], "decision": "deny"}]
+        await user.post(f"/v1/turns/{turn_id}/approvals", json={"decisions": decisions})
+        assert (await sdk.responses.retrieve(first.id)).output == first.output
+        with pytest.raises(openai.NotFoundError):
+            await sdk.responses.retrieve(f"{first.id}_1")
+        rest: Any = {"type": "mcp_approval_response", "approval_request_id": second.id, "approve": True}
+        done = await sdk.responses.create(model="agent/Payer", input=[rest], previous_response_id=first.id)
+        assert [call.status for call in done.output if call.type == "mcp_call"] == ["failed", "completed"]
+
+    @both
+    async def test_a_decision_that_is_sent_again_gets_the_same_response(
+        self, server: ApiServer, service: Client, sdk: Any
+    ) -> None:
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        server.scripts.say(Call("pay", {"amount": 5}))
+        first = await sdk.responses.create(model="agent/Payer", input="Pay.")
+        decision: Any = {
+            "type": "mcp_approval_response",
+            "approval_request_id": first.output[0].id,
+            "approve": True,
+        }
+        places: list[Any] = [{"previous_response_id": first.id}, {"conversation": first.conversation.id}]
+        asked = [sdk.responses.create(model="agent/Payer", input=[decision], **place) for place in (*places, *places)]
+        [done, *others] = await asyncio.gather(*asked)
+        assert (done.output[0].status, done.output_text) == ("completed", "Hello there.")
+        assert [other.to_dict() for other in others] == [done.to_dict()] * 3
+        assert len(server.scripts.requests) == 2
+        again = await sdk.responses.create(model="agent/Payer", input=[decision], **places[0])
+        assert again.to_dict() == done.to_dict()
+        for place in places:
+            with pytest.raises(openai.ConflictError, match="decided already") as refused:
+                await sdk.responses.create(model="agent/Payer", input=[{**decision, "approve": False}], **place)
+            assert refused.value.code == "already_decided"
+
+    async def test_a_decision_about_nothing_is_refused(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        words: Any = {"role": "user", "content": "Hi"}
+        decision: Any = {"type": "mcp_approval_response", "approval_request_id": "mcpr_call_1", "approve": True}
+        with pytest.raises(openai.BadRequestError, match="No approval request"):
+            await sdk.responses.create(model="scripted", input=[decision, words])
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        server.scripts.say(Call("pay", {"amount": 5}))
+        first = await sdk.responses.create(model="agent/Payer", input="Pay.")
+        unclear = {**decision, "approval_request_id": first.output[0].id, "approve": "perhaps"}
+        with pytest.raises(openai.BadRequestError, match="true or false"):
+            await sdk.responses.create(model="agent/Payer", input=[unclear, words], previous_response_id=first.id)
+        stray = {"type": "function_call_output", "call_id": "call_none", "output": "x"}
+        answers: Any = [{**unclear, "approve": True}, stray]
+        with pytest.raises(openai.BadRequestError, match="No tool call found"):
+            await sdk.responses.create(model="agent/Payer", input=answers, previous_response_id=first.id)
+        assert (await sdk.conversations.items.list(first.conversation.id)).data[0].type == "message"
+        past = {
+            "id": "mcpr_call_1",
+            "type": "mcp_approval_request",
+            "server_label": "x",
+            "name": "pay",
+            "arguments": "{}",
+        }
+        done = await sdk.responses.create(model="scripted", input=[past, decision, words])
+        assert done.status == "completed"
+
+    async def test_it_is_the_same_turn_natively(self, server: ApiServer, user: Client, sdk: Any) -> None:
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
+        turn_id = first.id.replace("resp_", "turn_")
+        turn = await user.read(f"/v1/turns/{turn_id}")
+        assert turn["status"] == "waiting"
+        server.scripts.say("Sunny.")
+        results = [{"call_id": turn["waiting_for"]["calls"][0]["id"], "result": "sun"}]
+        await user.post(f"/v1/turns/{turn_id}/results", json={"results": results})
+        async with sdk.responses.stream(response_id=f"{first.id}_1") as stream:
+            assert (await stream.get_final_response()).output_text == "Sunny."
+
+
+class TestUsage:
+    @both
+    async def test_responses_count_as_turns_do(
+        self, server: ApiServer, service: Client, user: Client, sdk: Any
+    ) -> None:
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
+        call_id = first.output[0].to_dict()["call_id"]
+        output: Any = [{"type": "function_call_output", "call_id": call_id, "output": "sun"}]
+        second = await sdk.responses.create(model="scripted", input=output, previous_response_id=first.id)
+        used = await user.read("/v1/usage")
+        assert used["messages"] == 1
+        assert used["input_tokens"] == first.usage.input_tokens + second.usage.input_tokens
+        assert used["output_tokens"] == first.usage.output_tokens + second.usage.output_tokens
+        await service.patch("/v1/users/ann", json={"monthly_message_limit": 1})
+        with pytest.raises(openai.RateLimitError) as refused:
+            await sdk.responses.create(model="scripted", input="Hi")
+        assert refused.value.code == "insufficient_quota"
+
+
+class TestOptions:
+    async def test_options_reach_the_provider_and_are_shown_again(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say('{"n": 1}')
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+        done = await sdk.responses.create(
+            model="scripted",
+            input="Hi",
+            temperature=0.5,
+            top_p=0.9,
+            max_output_tokens=100,
+            tools=[WEATHER],
+            tool_choice="required",
+            parallel_tool_calls=False,
+            text={"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}},
+            extra_body={"stop": ["END"], "seed": 7, "frequency_penalty": 0.1, "presence_penalty": 0.2},
+        )
+        given = server.scripts.requests[-1].sampling
+        assert (given.stop, given.seed, given.frequency_penalty, given.presence_penalty) == (("END",), 7, 0.1, 0.2)
+        assert (given.temperature, given.top_p, given.max_tokens) == (0.5, 0.9, 100)
+        assert (given.tool_choice, given.parallel_tool_calls) == ("required", False)
+        assert given.output is not None
+        assert given.output.schema == schema
+        assert (done.temperature, done.top_p, done.max_output_tokens) == (0.5, 0.9, 100)
+        assert (done.tool_choice, done.parallel_tool_calls) == ("required", False)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            {"truncation": "auto"},
+            {"include": ["message.output_text.logprobs"]},
+            {"top_logprobs": 3},
+            {"reasoning": {"effort": "high"}},
+            {"tools": [{"type": "web_search"}]},
+            {"input": []},
+            {"input": [{"type": "item_reference", "id": "msg_1"}]},
+            {"background": True, "store": False},
+            {"text": {"verbosity": "low"}},
+            {"tool_choice": "required"},
+            {"temperature": 3},
+            {"top_p": "high"},
+            {"max_output_tokens": 0},
+            {"parallel_tool_calls": "no", "tools": [WEATHER]},
+            {"stop": ["a", "b", "c", "d", "e"]},
+            {"seed": 1.5},
+            {"metadata": {"openai": "x"}},
+            {"conversation": "conv_1", "previous_response_id": "resp_1"},
+        ],
+        ids=str,
+    )
+    async def test_what_cannot_be_honoured_is_refused(self, sdk: Any, given: Any) -> None:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await sdk.responses.create(model="scripted", extra_body={"input": "Hi", **given})
+        assert str(refused.value.param).startswith(next(iter(given)))
