@@ -1,0 +1,23 @@
+/** `@turnkeep/client`: what the package offers. */
+export { Turnkeep } from "./client.js";
+export type { Conversations } from "./conversations.js";
+export * from "./errors.js";
+export type { Files, UploadOptions } from "./files.js";
+export { JsonNumber, parseExact, writeExact } from "./stream/jsonText.js";
+export * from "./state/edits.js";
+export * from "./state/message.js";
+export * from "./state/queue.js";
+export * from "./state/rows.js";
+export * from "./state/thread.js";
+export * from "./state/turn.js";
+export * from "./state/waits.js";
+export * from "./stream/decoder.js";
+export * from "./stream/events.js";
+export * from "./stream/sse.js";
+export * from "./stream/words.js";
+export { type ClientOptions, type Method, refusalOf, type RequestOptions } from "./transport.js";
+export { joined, type TurnListener, TurnReader } from "./turnReader.js";
+export type { AskOptions, Question, Turns } from "./turns.js";
+export { type StreamOptions, TurnStream } from "./turnStream.js";
+export type { AnswerOf, OperationOptions, PathOf } from "./wire/operations.js";
+export type * from "./wire/types.js";
