@@ -1,3 +1,5 @@
+import { join } from "node:path";
+
 import react from "@vitejs/plugin-react";
 import { defineConfig, type Plugin } from "vite";
 
@@ -11,9 +13,13 @@ const onlyWoff2: Plugin = {
   },
 };
 
+/** The page is built from the sources of the client, so that no package must be built first. */
+export const alias = { "@turnkeep/client": join(import.meta.dirname, "../clients/js/src/index.ts") };
+
 // Everything is served by `turnkeep serve` from its own origin, under a policy without inline scripts or styles.
 export default defineConfig({
   plugins: [react(), onlyWoff2],
+  resolve: { alias },
   build: {
     outDir: "../src/turnkeep/web",
     emptyOutDir: true,
@@ -22,7 +28,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 600,
     reportCompressedSize: false,
-    rolldownOptions: { checks: { pluginTimings: false } },
+    rolldownOptions: { input: ["index.html", "embed.html"], checks: { pluginTimings: false } },
   },
   server: { proxy: { "/v1": "http://127.0.0.1:8787", "/signin": "http://127.0.0.1:8787" } },
 });

@@ -1,3 +1,5 @@
 import { defineConfig } from "vitest/config";
 
-export default defineConfig({ test: { include: ["test/**/*.test.ts", "test/**/*.test.tsx"], environment: "node" } });
+import { alias } from "./vite.config.ts";
+
+export default defineConfig({ resolve: { alias }, test: { include: ["test/**/*.test.ts", "test/**/*.test.tsx"], environment: "node", setupFiles: ["test/setup.ts"] } });

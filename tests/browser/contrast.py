@@ -11,22 +11,36 @@ from tests.browser.harness import TIMEOUT_MS
 
 CONTROLS = "button, [role=button], summary, select, a[href]"
 AT_REST = "at rest"
+WITH_FOCUS = "with the focus"
 STATES: dict[str, tuple[list[str], list[str]]] = {
     AT_REST: ([], []),
     "under the pointer": (["hover"], ["hover"]),
-    "with the focus": (["focus", "focus-visible"], ["focus-within"]),
+    WITH_FOCUS: (["focus", "focus-visible"], ["focus-within"]),
     "pressed": (["hover", "focus", "active"], ["hover", "focus-within", "active"]),
 }
 """The pseudo-classes of a control, and those of every element around it."""
-MIN_CONTRAST = {"text": 4.5, "icon": 3.0, "blank": 1.0}
-"""The minimum of WCAG 2.2, 1.4.3 and 1.4.11. Both exempt disabled controls, so these are not read."""
+MIN_CONTRAST = {"text": 4.5, "large text": 3.0, "icon": 3.0, "outline": 3.0, "blank": 1.0}
+"""The minimum of WCAG 2.2, 1.4.3 and 1.4.11. Both exempt disabled controls, which people read here all the same."""
 
 FIND = "controls => [...document.querySelectorAll(controls)]"
 IS_SAME = """([before, controls]) => {
   const now = [...document.querySelectorAll(controls)];
   return now.length === before.length && now.every((each, at) => each === before[at]);
 }"""
-READ = """controls => {
+DISABLE = """controls => {
+  for (const each of document.querySelectorAll(controls))
+    if (each.disabled === false) {
+      each.disabled = true;
+      each.dataset.disabledByTest = "";
+    }
+}"""
+ENABLE = """() => {
+  for (const each of document.querySelectorAll("[data-disabled-by-test]")) {
+    each.disabled = false;
+    delete each.dataset.disabledByTest;
+  }
+}"""
+READ = """([controls, hasFocus]) => {
   const pen = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
   const rgba = (colour) => {
     pen.clearRect(0, 0, 1, 1);
@@ -63,13 +77,24 @@ READ = """controls => {
   };
   const isVisible = (element) =>
     element.checkVisibility({ visibilityProperty: true }) && !element.closest(".visually-hidden");
+  const sizeOf = (element) => {
+    const { fontSize, fontWeight } = getComputedStyle(element);
+    const minimum = Number(fontWeight) >= 700 ? 18.66 : 24;
+    return Number.parseFloat(fontSize) >= minimum ? "large text" : "text";
+  };
+  // What shows that a control has the focus is drawn around it, or inside of its edge.
+  const outlineOf = (control) => {
+    const { outlineStyle, outlineColor, outlineOffset } = getComputedStyle(control);
+    const colour = outlineStyle === "none" ? "transparent" : outlineColor;
+    return ["outline", Number.parseFloat(outlineOffset) < 0 ? control : control.parentElement, colour];
+  };
   const foregroundsOf = (control) => {
-    if (control.matches("select")) return [["text", control, getComputedStyle(control).color]];
-    const found = [];
+    const found = hasFocus && !control.matches(":disabled") ? [outlineOf(control)] : [];
+    if (control.matches("select")) return [...found, ["text", control, getComputedStyle(control).color]];
     const walker = document.createTreeWalker(control, NodeFilter.SHOW_TEXT);
     while (walker.nextNode()) {
       const element = walker.currentNode.parentElement;
-      if (walker.currentNode.data.trim()) found.push(["text", element, getComputedStyle(element).color]);
+      if (walker.currentNode.data.trim()) found.push([sizeOf(element), element, getComputedStyle(element).color]);
     }
     for (const icon of control.querySelectorAll("svg")) {
       const { stroke, fill } = getComputedStyle(icon);
@@ -77,8 +102,7 @@ READ = """controls => {
     }
     return found.filter(([, element]) => isVisible(element));
   };
-  const isEnabled = (control) => !control.matches(":disabled, [aria-disabled=true]");
-  return [...document.querySelectorAll(controls)].filter(isVisible).filter(isEnabled).flatMap((control) => {
+  return [...document.querySelectorAll(controls)].filter(isVisible).flatMap((control) => {
     const name = control.getAttribute("aria-label") ?? control.textContent.trim();
     const foregrounds = foregroundsOf(control);
     if (!foregrounds.length) return [[name, "blank", true, true, 0, "", ""]];
@@ -94,7 +118,7 @@ READ = """controls => {
 
 
 class Foreground(NamedTuple):
-    """A text or an icon of a control that is not disabled, or `blank` for a control that has neither."""
+    """A text or an icon of a control, the outline of its focus, or `blank` for a control that has nothing."""
 
     control: str
     kind: str
@@ -141,9 +165,9 @@ class ForcedStates:
             await asyncio.gather(*(self._session.send("CSS.forcePseudoState", each) for each in forced))
 
 
-async def foregrounds(page: Page) -> list[Foreground]:
-    """The texts and icons of the controls, in their present state."""
-    return [Foreground(*found) for found in await page.evaluate(READ, CONTROLS)]
+async def foregrounds(page: Page, *, has_focus: bool = False) -> list[Foreground]:
+    """The texts and icons of the controls, in their present state. With the focus, also their outlines."""
+    return [Foreground(*found) for found in await page.evaluate(READ, [CONTROLS, has_focus])]
 
 
 async def low_contrast(page: Page, *names: str) -> list[str]:
@@ -165,10 +189,21 @@ async def _problems(page: Page) -> AsyncIterator[str]:
     async with ForcedStates.on(page) as states:
         for state in STATES:
             await states.force(state)
-            for scheme in ("light", "dark"):
-                # With reduced motion the style sheet has no transitions.
-                await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-                for one in await foregrounds(page):
-                    is_clear = one.is_plain and one.contrast >= MIN_CONTRAST[one.kind]
-                    if not is_clear and (one.is_shown or state != AT_REST):
-                        yield f"{scheme}, {state}: {one}"
+            async for problem in _problems_in(page, state):
+                yield problem
+        await page.evaluate(DISABLE, CONTROLS)
+        for state in (AT_REST, "under the pointer"):
+            await states.force(state)
+            async for problem in _problems_in(page, state):
+                yield f"disabled, {problem}"
+        await page.evaluate(ENABLE)
+
+
+async def _problems_in(page: Page, state: str) -> AsyncIterator[str]:
+    for scheme in ("light", "dark"):
+        # With reduced motion the style sheet has no transitions.
+        await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        for one in await foregrounds(page, has_focus=state == WITH_FOCUS):
+            is_clear = one.is_plain and one.contrast >= MIN_CONTRAST[one.kind]
+            if not is_clear and (one.is_shown or state != AT_REST):
+                yield f"{scheme}, {state}: {one}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from playwright.async_api import BrowserContext, Page, Request, expect
+from playwright.async_api import BrowserContext, Frame, Page, Request, expect
 
 from tests.api.harness import ApiServer, Client, Scripts
 from turnkeep.api.identity.authentication import COOKIE, hash_key
@@ -106,19 +106,15 @@ class Harness:
         assert self.foreign_requests == []
 
 
-class ChatPage:
-    """The page object of a chat: its parts by the names that a user sees."""
+class Chat:
+    """The page object of a chat, in a page or in a frame: its parts by the names that a user sees."""
 
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.message_box = page.get_by_label("Message", exact=True)
-        self.answers = page.get_by_role("article", name="Assistant")
-        self.questions = page.get_by_role("article", name="You")
-        self.conversations = page.get_by_role("navigation", name="Conversations")
-
-    @classmethod
-    async def open(cls, harness: Harness, path: str = "/") -> Self:
-        return cls(await harness.open_page(path))
+    def __init__(self, document: Page | Frame) -> None:
+        self.document = document
+        self.message_box = document.get_by_label("Message", exact=True)
+        self.answers = document.get_by_role("article", name="Assistant")
+        self.questions = document.get_by_role("article", name="You")
+        self.conversations = document.get_by_role("navigation", name="Conversations")
 
     async def send(self, text: str) -> None:
         await self.message_box.fill(text)
@@ -127,11 +123,11 @@ class ChatPage:
     async def wait_settled(self, count: int = 1) -> None:
         """Wait until the thread has `count` answers and none is being written."""
         await expect(self.answers).to_have_count(count)
-        await expect(self.page.locator("[aria-busy=true]")).to_have_count(0)
+        await expect(self.document.locator("[aria-busy=true]")).to_have_count(0)
 
     async def drawn_html(self) -> str:
         """The HTML of the messages, without the time of day."""
-        html: str = await self.page.get_by_role("log").evaluate(
+        html: str = await self.document.get_by_role("log").evaluate(
             """log => {
               const copy = log.cloneNode(true);
               for (const each of copy.querySelectorAll('.when')) each.remove();
@@ -139,6 +135,18 @@ class ChatPage:
             }"""
         )
         return html
+
+
+class ChatPage(Chat):
+    """A chat on the page of the server."""
+
+    def __init__(self, page: Page) -> None:
+        super().__init__(page)
+        self.page = page
+
+    @classmethod
+    async def open(cls, harness: Harness, path: str = "/") -> Self:
+        return cls(await harness.open_page(path))
 
 
 async def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> None:
@@ -152,7 +160,8 @@ ALMANAC = Source(title="Almanac", snippet="Rain in the morning.", url="https://e
 
 
 def make_tools(lookup_allowed: asyncio.Event) -> ToolRegistry:
-    """Two tools that every agent has: `lookup` waits for the event and cites a source, `broken` fails."""
+    """Two tools that every agent has: `lookup` waits for the event and cites a source, `broken` fails. An agent may
+    also name `pay` and `run_command`, which say what they were called with."""
 
     @tool
     async def lookup(place: str) -> Outcome:
@@ -163,7 +172,15 @@ def make_tools(lookup_allowed: asyncio.Event) -> ToolRegistry:
     async def broken(place: str = "") -> Outcome:
         return Outcome(error="The station does not answer.")
 
-    return ToolRegistry([lookup, broken], offered_to_all=["lookup", "broken"])
+    @tool
+    async def pay(amount: int, to: str = "ann") -> str:
+        return f"paid {amount} to {to}"
+
+    @tool
+    async def run_command(command: str) -> str:
+        return f"ran {command}"
+
+    return ToolRegistry([lookup, broken, pay, run_command], offered_to_all=["lookup", "broken"])
 
 
 def png(width: int = 64, height: int = 48, colour: tuple[int, int, int] = (47, 111, 94)) -> bytes:

@@ -1,10 +1,12 @@
 """Every screen works with a keyboard, a screen reader, a phone and the dark theme."""
 
 from collections.abc import Awaitable, Callable
+from itertools import product
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
+from tests.browser.contrast import AT_REST, ForcedStates
 from tests.browser.harness import ROOT, ChatPage, Harness
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Pause, Think
@@ -120,12 +122,43 @@ async def webhooks(harness: Harness, chat: ChatPage) -> None:
     await expect(chat.page.get_by_role("button", name="Send conversation.created")).to_be_visible()
 
 
+async def hit(harness: Harness, chat: ChatPage) -> None:
+    """A message that a search has found, with its marks, and an error."""
+    client = await harness.api()
+    harness.scripts.say("Bern is the **capital** of Switzerland.")
+    await client.ask("Tell me a fact")
+    await chat.page.get_by_role("searchbox").fill("capital")
+    await chat.page.locator(".entry a", has=chat.page.locator("mark")).click()
+    await expect(chat.page.locator("[data-cited]")).to_be_visible()
+    await chat.page.route("**/v1/conversations/*", lambda route: route.abort())
+    await chat.page.get_by_label("Model").select_option("scripted")
+    await expect(chat.page.get_by_role("region", name="Notices").get_by_role("alert")).to_be_visible()
+
+
+async def stopped_tool(harness: Harness, chat: ChatPage) -> None:
+    harness.scripts.say(Think("- One\n- Two"), "نص عربي", Call("lookup", {"place": "Bern"}))
+    await chat.send("Weather?")
+    await expect(chat.page.locator(".spinner")).to_be_visible()
+    await chat.page.get_by_role("button", name="Stop the answer").click()
+    await chat.wait_settled()
+    await chat.page.locator(".step summary").click()
+    await chat.page.locator(".reasoning summary").click()
+
+
+async def unknown(harness: Harness, chat: ChatPage) -> None:
+    await chat.page.goto(f"{harness.server.url}/nothing")
+    await expect(chat.page.get_by_role("link", name="Start a conversation")).to_be_visible()
+
+
 SCREENS: dict[str, Callable[[Harness, ChatPage], Awaitable[None]]] = {
     "greeting": greeting,
     "answer": answer,
     "writing": streaming_answer,
     "failure": failure,
     "search": search,
+    "hit": hit,
+    "stopped tool": stopped_tool,
+    "unknown address": unknown,
     "usage": settings("usage"),
     "agents": settings("agents"),
     "keys": settings("keys"),
@@ -142,10 +175,12 @@ class TestAccessibility:
     async def test_axe_finds_nothing_serious_in_light_or_dark(self, harness: Harness, screen: str) -> None:
         chat = await ChatPage.open(harness)
         await SCREENS[screen](harness, chat)
-        for scheme in ("light", "dark"):
-            await chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-            await chat.page.wait_for_timeout(200)
-            await check_with_axe(chat.page)
+        async with ForcedStates.on(chat.page) as states:
+            for state, scheme in product((AT_REST, "under the pointer"), ("light", "dark")):
+                await states.force(state)
+                await chat.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+                await chat.page.wait_for_timeout(200)
+                await check_with_axe(chat.page)
 
     async def test_axe_finds_nothing_serious_on_the_sign_in_page(self, harness: Harness) -> None:
         page = await harness.context.new_page()
@@ -204,7 +239,113 @@ class TestAccessibility:
         raise AssertionError(f"Tab does not reach {name!r}")
 
 
+class TestSkipLink:
+    async def test_leads_to_the_message_box_or_else_to_the_content(self, harness: Harness) -> None:
+        page = await harness.open_page("/settings/usage")
+        for path, name, focused in (
+            ("/", "Skip to the message box", "#message"),
+            ("/settings/usage", "Skip to the content", "main"),
+            ("/nothing", "Skip to the content", "main"),
+        ):
+            await page.goto(harness.server.url + path)
+            link = page.get_by_role("link", name=name)
+            await expect(link).not_to_be_in_viewport()
+            await link.focus()
+            await expect(link).to_be_in_viewport()
+            await page.keyboard.press("Enter")
+            await expect(page.locator(focused)).to_be_focused()
+            assert page.url == harness.server.url + path
+
+
+class TestReducedMotion:
+    async def test_nothing_moves(self, harness: Harness) -> None:
+        running = "document.getAnimations().map((each) => each.animationName ?? each.transitionProperty)"
+        chat = await ChatPage.open(harness)
+        harness.scripts.say(Think("Hm"), "Let me look", Call("lookup", {"place": "Bern"}))
+        await chat.send("Slowly")
+        await expect(chat.page.locator(".spinner")).to_be_visible()
+        assert "spin" in await chat.page.evaluate(running)
+        await chat.page.emulate_media(reduced_motion="reduce")
+        await expect(chat.page.locator(".spinner")).to_be_visible()
+        assert await chat.page.evaluate(running) == []
+        await chat.conversations.get_by_role("link", name="New conversation").hover()
+        assert await chat.page.evaluate(running) == []
+
+
+class TestNotices:
+    OVERLAPS = """() => {
+      const boxes = [...document.querySelectorAll(".notice")].map((each) => each.getBoundingClientRect());
+      const others = document.querySelectorAll("aside, main, .composer, .thread-list, .panel");
+      return [...others].map((each) => [each, each.getBoundingClientRect()]).filter(([each, box]) =>
+        boxes.some((notice) => notice.top < box.bottom && box.top < notice.bottom
+          && notice.left < box.right && box.left < notice.right)).map(([each]) => each.className);
+    }"""
+
+    @pytest.mark.parametrize("width, height", [(1280, 820), (360, 740)])
+    async def test_an_error_covers_nothing_and_stays_until_it_is_dismissed(
+        self, harness: Harness, width: int, height: int
+    ) -> None:
+        harness.scripts.say("A line.\n\n" * 60 + "The last line.")
+        await harness.context.clock.install()
+        chat = await ChatPage.open(harness)
+        await chat.page.set_viewport_size({"width": width, "height": height})
+        await chat.send("Much")
+        await chat.wait_settled()
+        end = chat.answers.locator(".when")
+        await expect(end).to_be_in_viewport(ratio=1)
+        await chat.page.route("**/v1/conversations/*", self.refuse_changes)
+        await chat.page.get_by_label("Model").select_option("scripted")
+        alert = chat.page.get_by_role("region", name="Notices").get_by_role("alert")
+        await expect(alert).to_contain_text("The server cannot be reached.")
+        # The thread is shorter now, and still shows its end.
+        await expect(end).to_be_in_viewport(ratio=1)
+        await harness.context.clock.fast_forward("05:00")
+        await expect(alert).to_be_in_viewport()
+        assert await chat.page.evaluate(self.OVERLAPS) == []
+        await chat.page.get_by_role("button", name="Dismiss").click()
+        await expect(alert).to_have_count(0)
+
+    async def refuse_changes(self, route: Route) -> None:
+        if route.request.method == "PATCH":
+            await route.abort()
+        else:
+            await route.continue_()
+
+
 class TestPhone:
+    SMALL = """() => [...document.querySelectorAll("a[href], button, select, summary, input, textarea, [role=button]")]
+      .filter((each) => each.checkVisibility({ visibilityProperty: true, opacityProperty: true }))
+      .filter((each) => !each.closest(".visually-hidden, .skip") && !each.matches("p a, p .link, .prose a, .raw a"))
+      .map((each) => [each, each.getBoundingClientRect()])
+      .filter(([, { width, height }]) => Math.min(width, height) < 43.9)
+      .map(([each, { width, height }]) => `${each.className || each.tagName} ${each.textContent.slice(0, 30)}: ${width} x ${height}`)"""  # noqa: E501
+    """Targets that are smaller than 44 pixels. Links inside of a text are as tall as its lines."""
+
+    @pytest.mark.parametrize("screen", SCREENS)
+    async def test_every_target_has_44_pixels(self, harness: Harness, screen: str) -> None:
+        chat = await ChatPage.open(harness)
+        await SCREENS[screen](harness, chat)
+        await chat.page.set_viewport_size({"width": 390, "height": 844})
+        await chat.page.emulate_media(reduced_motion="reduce")
+        assert await chat.page.evaluate(self.SMALL) == []
+        await chat.page.get_by_role("button", name="Open the list of conversations").click()
+        await expect(chat.conversations).to_be_in_viewport()
+        assert await chat.page.evaluate(self.SMALL) == []
+
+    async def test_a_new_conversation_begins_from_the_head_of_any_page(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        begin = chat.page.locator(".head").get_by_role("link", name="New conversation")
+        await chat.send("Hello")
+        await chat.wait_settled()
+        await expect(begin).to_be_hidden()
+        await chat.page.set_viewport_size({"width": 360, "height": 740})
+        for path in (None, "/settings/usage", "/nothing"):
+            if path:
+                await chat.page.goto(harness.server.url + path)
+            await begin.click()
+            await expect(chat.page.get_by_role("heading", name="What shall we work on?")).to_be_visible()
+            await expect(begin).to_have_count(0)
+
     async def test_the_list_is_behind_a_button_and_nothing_is_too_wide(self, harness: Harness) -> None:
         chat = await ChatPage.open(harness)
         await chat.page.set_viewport_size({"width": 360, "height": 740})
@@ -260,6 +401,7 @@ class TestTheme:
         await chat.page.emulate_media(color_scheme="dark")
         dark = await chat.page.evaluate(colour)
         assert dark != light
+        await expect(chat.page.get_by_label("Appearance").locator("option:checked")).to_have_text("Appearance: system")
         await chat.page.get_by_label("Appearance").select_option("light")
         assert await chat.page.evaluate(colour) == light
         await chat.page.reload()

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Route, expect
+from playwright.async_api import Locator, Route, expect
 
 from tests.api.harness import settings_for
 from tests.browser.harness import ChatPage, Harness
@@ -115,7 +115,8 @@ class TestContent:
         step = chat.page.locator(".step").first
         await expect(step).to_contain_text("lookup")
         await expect(step).to_contain_text("running")
-        await expect(chat.answers.get_by_text("Thinking…")).to_be_visible()
+        # The step says what happens. The model does not think meanwhile.
+        await expect(chat.answers.get_by_text("Thinking…")).to_have_count(0)
         harness.lookup_allowed.set()
         await chat.wait_settled()
         await expect(chat.page.locator(".step")).to_have_count(2)
@@ -151,8 +152,101 @@ class TestContent:
         await expect(chat.answers.locator(".hljs-keyword")).to_be_visible()
         assert await chat.drawn_html() == live
 
+    async def test_thoughts_are_drawn_as_markdown(self, harness: Harness) -> None:
+        harness.scripts.say(Think("Two ways:\n\n- the **short** one\n- the `long` one\n"), "Short.")
+        chat = await ChatPage.open(harness)
+        await chat.send("Which way?")
+        await chat.wait_settled()
+        await chat.answers.locator("summary", has_text="Thoughts").click()
+        thoughts = chat.answers.locator(".reasoning-text")
+        await expect(thoughts.get_by_role("listitem")).to_have_text(["the short one", "the long one"])
+        await expect(thoughts.locator("strong")).to_have_text("short")
+        await expect(thoughts.locator("code")).to_have_text("long")
+
+    async def test_each_block_is_written_from_its_own_side(self, harness: Harness) -> None:
+        harness.scripts.say(
+            Think("הם שואלים בעברית."),
+            "`code` ثم نص عربي.\n\n- واحد\n- two\n\n> اقتباس\n\n| اسم | value |\n|---|---|\n| أ | b |\n\n"
+            "In English.\n\n- one\n\n```python\n# تعليق\n```\n",
+        )
+        chat = await ChatPage.open(harness)
+        assert await self.direction(chat.message_box) == "ltr"
+        await chat.message_box.fill("ما هي عاصمة منغوليا؟")
+        assert await self.direction(chat.message_box) == "rtl"
+        await chat.message_box.press("Enter")
+        await chat.wait_settled()
+        assert await self.direction(chat.questions.locator(".bubble")) == "rtl"
+        assert await self.direction(chat.page.get_by_role("heading", level=1)) == "rtl"
+        assert await self.direction(chat.conversations.locator(".entry-title")) == "rtl"
+        blocks = chat.answers.locator(":is(.prose > :is(p, ul, blockquote), table, pre)")
+        found = [f"{await each.evaluate('e => e.tagName')} {await self.direction(each)}" for each in await blocks.all()]
+        assert found == ["P rtl", "P rtl", "UL rtl", "BLOCKQUOTE rtl", "TABLE rtl", "P ltr", "UL ltr", "PRE ltr"]
+        assert await self.direction(chat.answers.locator(".prose p > code")) == "ltr"
+        await chat.page.get_by_role("button", name="Edit the message").click()
+        assert await self.direction(chat.page.get_by_label("Your message")) == "rtl"
+
+    async def direction(self, element: Locator) -> str:
+        found: str = await element.first.evaluate("element => getComputedStyle(element).direction")
+        return found
+
+
+class TestChoice:
+    """Which agent and model answer."""
+
+    async def test_no_agent_and_the_default_model_can_be_chosen_again(self, harness: Harness) -> None:
+        client = await harness.api()
+        agent = (await client.post("/v1/agents", json={"name": "Guide", "instructions": "Guide."})).json()
+        chat = await ChatPage.open(harness)
+        agents, models = chat.page.get_by_label("Agent"), chat.page.get_by_label("Model")
+        await agents.select_option(label="Guide")
+        await models.select_option("scripted")
+        await chat.send("Hello")
+        await chat.wait_settled()
+        conversation = f"/v1/conversations/{chat.page.url.rpartition('/')[2]}"
+        chosen = await client.read(conversation)
+        assert (chosen["agent_id"], chosen["model"]) == (agent["id"], "scripted")
+        for label, choice in ((agents, "No agent"), (models, "Default (scripted)")):
+            async with chat.page.expect_response(lambda response: response.request.method == "PATCH"):
+                await label.select_option(label=choice)
+        chosen = await client.read(conversation)
+        assert (chosen["agent_id"], chosen["model"]) == (None, None)
+        await chat.page.reload()
+        await expect(agents).to_have_value("")
+        await expect(models).to_have_value("")
+
+    async def test_a_suggestion_is_of_the_agent_and_is_answered_as_chosen(self, harness: Harness) -> None:
+        client = await harness.api()
+        body = {"name": "Library", "instructions": "You know books.", "starters": ["When are you open?", "متى تفتح؟"]}
+        agent = (await client.post("/v1/agents", json=body)).json()
+        chat = await ChatPage.open(harness)
+        ideas = chat.page.locator(".ideas").get_by_role("button")
+        await expect(chat.page.get_by_label("Agent")).to_be_visible()
+        await expect(ideas).to_have_count(0)
+        await chat.page.get_by_label("Agent").select_option(label="Library")
+        await expect(ideas).to_have_text(["When are you open?", "متى تفتح؟"])
+        await chat.page.get_by_label("Model").select_option("scripted")
+        await ideas.first.click()
+        await chat.wait_settled()
+        conversation = await client.read(f"/v1/conversations/{chat.page.url.rpartition('/')[2]}")
+        assert (conversation["agent_id"], conversation["model"]) == (agent["id"], "scripted")
+        await expect(chat.questions).to_have_text("When are you open?")
+
 
 class TestStop:
+    async def test_a_tool_that_ran_is_shown_as_stopped_and_not_as_failed(self, harness: Harness) -> None:
+        harness.scripts.say("Let me look.", Call("lookup", {"place": "Bern"}))
+        chat = await ChatPage.open(harness)
+        await chat.send("Weather?")
+        step = chat.page.locator(".step")
+        await expect(step).to_contain_text("running")
+        await chat.page.get_by_role("button", name="Stop the answer").click()
+        await chat.wait_settled()
+        for _ in range(2):
+            await expect(step.locator(".step-end")).to_contain_text("stopped")
+            await expect(chat.page.locator(".step.is-stopped")).to_have_count(1)
+            await expect(chat.page.locator(".step.is-failed, .step.is-running, .spinner")).to_have_count(0)
+            await chat.page.reload()
+
     async def test_keeps_the_text_so_far_and_says_that_the_answer_was_stopped(self, harness: Harness) -> None:
         harness.scripts.say("The beginning ", Pause(60), "and the end.")
         chat = await ChatPage.open(harness)

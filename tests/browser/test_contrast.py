@@ -1,4 +1,4 @@
-"""Every control has enough contrast, in light and dark: at rest, with the pointer, with the focus, and pressed."""
+"""Every control has enough contrast, light and dark: at rest, under the pointer, with the focus, pressed, disabled."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.api.harness import settings_for
 from tests.browser.contrast import AT_REST, STATES, ForcedStates, foregrounds, low_contrast
 from tests.browser.harness import ChatPage, Harness
 from tests.browser.stored_conversations import long_conversation
-from tests.browser.test_accessibility import answer, failure, search, streaming_answer
+from tests.browser.test_accessibility import answer, failure, hit, search, stopped_tool, streaming_answer, unknown
 from tests.browser.test_attachments import attach_file
 from turnkeep.config import Settings
 
@@ -31,6 +31,7 @@ class TestForcedStates:
                 await states.force(state)
                 held[state] = await foregrounds(page)
         assert [one.control for one in held[AT_REST]] == ["Sign in"]
+        assert [one.kind for one in held[AT_REST]] == ["text"]
         assert await foregrounds(page) == held[AT_REST]
         await page.get_by_role("button").hover()
         assert await foregrounds(page) == held["under the pointer"] != held[AT_REST]
@@ -86,8 +87,6 @@ class TestContrast:
         await expect(chat.questions.get_by_role("alert")).to_be_visible()
         assert await low_contrast(chat.page, "Try again", "Do not send") == []
         await chat.page.route("**/v1/conversations/*", lambda route: route.abort())
-        # A notice disappears after some seconds.
-        await chat.page.evaluate("window.setTimeout = () => 0")
         await chat.page.get_by_role("button", name="Delete “Try”").click()
         await expect(chat.page.get_by_role("button", name="Dismiss")).to_be_visible()
         assert await low_contrast(chat.page, "Dismiss") == []
@@ -112,6 +111,17 @@ class TestContrast:
         await page.goto(f"{harness.server.url}/c/{conversation}/files/{file}")
         await expect(page.get_by_text("Some notes.")).to_be_visible()
         assert await low_contrast(page, "Close the source", "Download") == []
+
+    async def test_of_a_hit_an_error_a_stopped_tool_and_an_unknown_address(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        await hit(harness, chat)
+        assert await low_contrast(chat.page, "Dismiss", "Rename “Tell me a fact”") == []
+        await chat.page.unroute_all()
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await stopped_tool(harness, chat)
+        assert await low_contrast(chat.page, "Try again") == []
+        await unknown(harness, chat)
+        assert await low_contrast(chat.page, "Start a conversation") == []
 
     async def test_in_the_conversation_list_during_a_search(self, harness: Harness) -> None:
         client = await harness.api()

@@ -97,6 +97,7 @@ class TestVirtualList:
 
 
 @pytest.mark.nightly
+@pytest.mark.alone
 class TestSpeed:
     async def test_ten_thousand_messages_open_in_under_a_second(self, harness: Harness) -> None:
         await long_conversation(harness, 5_000)

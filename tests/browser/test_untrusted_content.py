@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.async_api import Page, expect
+from playwright.async_api import Frame, Page, expect
 
 from tests.browser.harness import ChatPage, Harness
 from tests.browser.test_attachments import attach_file
@@ -16,21 +16,23 @@ WATCH = """() => {
 }"""
 
 
-async def touch_everything(page: Page) -> None:
-    """Hover and click every element, except real links to other servers."""
+async def touch_everything(page: Page | Frame) -> None:
+    """Hover and click every element, except real links to other servers, and the page's own link that leaves the
+    conversation."""
     await page.evaluate(
         """() => {
           for (const each of document.querySelectorAll('main *')) {
             each.dispatchEvent(new MouseEvent('mouseover', { bubbles: true }));
             if (each instanceof HTMLDetailsElement) each.open = true;
             const isLink = each instanceof HTMLAnchorElement && /^(https?:|mailto:)/.test(each.getAttribute('href'));
-            if (each instanceof HTMLAnchorElement && !isLink && !each.download) each.click();
+            const isOwn = each.matches('.head-new');
+            if (each instanceof HTMLAnchorElement && !isLink && !isOwn && !each.download) each.click();
           }
         }"""
     )
 
 
-async def check_unharmed(harness: Harness, page: Page) -> None:
+async def check_unharmed(harness: Harness, page: Page | Frame) -> None:
     """No script ran, no request left, and the content security policy had nothing to block."""
     assert await page.evaluate("window.__ran ?? 0") == 0
     assert await page.evaluate("window.__asked ?? []") == []

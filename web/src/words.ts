@@ -4,7 +4,7 @@ const plural = (count: number, one: string, many: string) => `${count.toLocaleSt
 
 export const words = {
   product: "Turnkeep",
-  skip: "Skip to the message box",
+  skip: { chat: "Skip to the message box", other: "Skip to the content" },
   unexpected: "An unexpected error occurred. Reload the page. Messages that were sent are not lost.",
   failed: "The answer failed.",
   close: "Close",
@@ -15,6 +15,7 @@ export const words = {
   leaveUnsaved: "Your changes are not saved. Leave without saving?",
   retry: "Try again",
   dismiss: "Dismiss",
+  notices: "Notices",
   copied: "Copied",
   openMenu: "Open the list of conversations",
   closeMenu: "Close the list of conversations",
@@ -36,9 +37,36 @@ export const words = {
     providerSignOut: "Sign out at the identity provider too",
   },
 
+  embed: {
+    alone: "This chat is meant to be shown inside of another page.",
+    noToken: "The page around this chat has not said who you are, or not any more.",
+  },
+
+  keys: {
+    title: "Keys",
+    list: [
+      ["Enter", "Send the message"],
+      ["Shift+Enter", "A new line"],
+      ["Alt+Enter", "Steer the answer that is being written"],
+      ["Ctrl+Enter", "Stop that answer and send now"],
+      ["Escape", "Stop the answer, or close what is open"],
+      ["Arrow up", "Edit your last message, if the message box is empty"],
+      ["Ctrl+K", "Search; then the arrows and Enter choose a conversation"],
+      ["Ctrl+Shift+O", "A new conversation"],
+      ["Ctrl+P", "Print the whole conversation"],
+      ["?, Ctrl+/", "Show these keys"],
+    ],
+  },
+
+  unknown: {
+    title: "There is nothing at this address",
+    explanation: "The link may be incomplete, or what it led to is not there any more.",
+    home: "Start a conversation",
+  },
+
   invite: {
     title: "You are invited",
-    explanation: "This link signs you in to Turnkeep with this browser. It works once.",
+    explanation: (product: string) => `This link signs you in to ${product} with this browser. It works once.`,
     empty: "This link is not complete. Copy the whole link from the message that you got, or ask for a new one.",
     replaces: (name: string) => `You are signed in as ${name}. The invite signs you in as the invited person instead.`,
     accept: "Accept and sign in",
@@ -162,6 +190,7 @@ export const words = {
     deleted: (title: string) => `“${title}” was deleted.`,
     undo: "Undo",
     running: "an answer is being written",
+    waits: { yours: "Needs your approval", others: "Waits for an approval", client_tools: "Waits for an app" },
     more: "Loading more…",
     found: (count: number) => plural(count, "conversation found", "conversations found"),
     ages: { today: "Today", yesterday: "Yesterday", week: "Last 7 days", month: "Last 30 days", older: "Older" },
@@ -181,6 +210,8 @@ export const words = {
     assistant: "Assistant",
     system: "Instructions",
     thinking: "Thinking…",
+    calling: "Calling a tool…",
+    printedPart: "Earlier messages are left out. “Print” in the menu of the conversation prints all of them.",
     waiting: "Waiting in the queue…",
     reasoning: "Thoughts",
     reasoningLive: "Thinking…",
@@ -221,11 +252,14 @@ export const words = {
     download: (name: string) => `Download ${name}`,
     preview: (name: string) => `Preview of ${name}`,
     remoteImage: "picture on another site",
-    step: { running: "running", succeeded: "done", failed: "failed" },
+    step: { running: "running", succeeded: "done", failed: "failed", denied: "denied", stopped: "stopped" },
     stepArguments: "Arguments",
     stepResult: "Result",
     stepError: "Error",
+    stepStopped: "How it ended",
     queued: "Queued",
+    steering: "Steers this answer: the assistant reads it before its next step",
+    steered: "You, while the answer was written",
     queuedBranch: { edit: "Queued, replaces the earlier message", regenerate: "Queued, to be answered again" },
     sending: "Sending…",
     unqueue: "Do not send",
@@ -235,6 +269,44 @@ export const words = {
     answerStopped: "The answer was stopped.",
     answerFailed: "The answer failed.",
     tokens: (input: number, output: number) => `${input.toLocaleString("en")} tokens in, ${output.toLocaleString("en")} out`,
+  },
+
+  wait: {
+    title: (count: number) => (count === 1 ? "The assistant asks for your approval" : `The assistant asks for your approval of ${count} calls`),
+    titleOthers: (count: number) => (count === 1 ? "The assistant waits for an approval" : `The assistant waits for approvals of ${count} calls`),
+    who: (isAdmin: boolean) => (isAdmin ? "An admin of this workspace decides about this. You can send an admin the link of this call, wait, or stop the answer." : "The person who asked decides about this."),
+    call: (name: string) => `Call of ${name}`,
+    noArguments: "Without arguments.",
+    allow: "Allow",
+    deny: "Deny",
+    edit: "Edit arguments",
+    always: "Always in this conversation",
+    alwaysHint: (name: string) => `Allow this call, and later calls of ${name} in this conversation`,
+    allowAll: "Allow all",
+    denyAll: "Deny all",
+    allowEdited: "Allow with these arguments",
+    reason: "Why not? The assistant is told. You may leave it empty.",
+    arguments: "Arguments (JSON)",
+    notJson: (why: string) => `This is not JSON yet: ${why}`,
+    notAnObject: "The arguments must be a JSON object: { … }",
+    expires: (time: string) => `Without a decision until ${time} it counts as denied.`,
+    goesOn: "The answer goes on in a moment.",
+    alsoClient: (names: string) => `The app that asked must also answer: ${names}.`,
+    clientTitle: "The answer waits for an app",
+    client: (names: string) => `The app in which this was asked must answer: ${names}. The answer goes on when it has.`,
+    clientExpires: (time: string) => `It waits until ${time} at most.`,
+    decided: ({ decision, reason, status, isOthers, by, isEdited, isRemembered }: { decision: "allow" | "deny" | null; reason?: string; status: string; isOthers?: boolean; by?: string; isEdited?: boolean; isRemembered?: boolean }) => {
+      if (decision && by) return `${decision === "allow" ? "Allowed" : "Denied"} by ${by}${isEdited ? ", with other arguments" : ""}${reason ? `: ${reason}` : ""}`;
+      if (isOthers) return decision ? `This was already ${decision === "allow" ? "allowed" : "denied"}, by another person or on another device.` : "This was decided by another person or on another device.";
+      if (decision === "deny") return `${status === "sending" ? "Denying…" : "Denied"}${reason ? `: ${reason}` : ""}`;
+      if (status === "sending") return "Allowing…";
+      return isEdited ? "Allowed with other arguments" : isRemembered ? "Allowed, and later calls of it in this conversation too" : "Allowed";
+    },
+    page: "A call that waits for you",
+    over: "Nothing waits for your decision here. It was decided, or you may not see it.",
+    copyLink: "Copy a link for an admin",
+    needed: "Your approval is needed.",
+    waits: "The answer waits.",
   },
 
   source: {
@@ -256,7 +328,8 @@ export const words = {
     passageGone: "The cited passage was not found: the text has changed.",
     passageChanged: "The cited passage was not found: the text has changed. This is the section that contained it.",
     messageGone: "The cited message was not found in this conversation.",
-    lookingForMessage: "Looking for the cited message…",
+    lookingForMessage: "Looking for the message…",
+    hitGone: "The message that was found is not in this version of the conversation.",
   },
 
   composer: {
@@ -266,6 +339,12 @@ export const words = {
     send: "Send",
     queue: "Queue: send when this answer is done",
     interrupt: "Interrupt this answer and send now",
+    when: "While this answer is written",
+    whenQueue: "Enter sends it after this answer.",
+    steerShort: "Steer",
+    steer: "Steer this answer: the assistant reads it before its next step",
+    steerFiles: "Files cannot steer an answer. Send the message after it, or interrupt.",
+    interruptShort: "Interrupt",
     stop: "Stop the answer",
     attach: "Attach files",
     limits: (count: number, size: string) => `Up to ${count} files of ${size} each: pictures, PDF, text, Office, audio, video, archives.`,
@@ -277,7 +356,6 @@ export const words = {
     uploaded: (name: string) => `${name} is attached.`,
     removeFile: (name: string) => `Remove ${name}`,
     retryFile: (name: string) => `Upload ${name} again`,
-    broken: "The connection broke during the upload.",
     waitForUploads: "Wait until the files are uploaded, or remove them.",
     agent: "Agent",
     model: "Model",
@@ -285,17 +363,19 @@ export const words = {
     defaultModel: (model: string) => `Default (${model})`,
     agentModel: "The agent’s model",
     keys: "Enter sends, Shift+Enter makes a new line",
+    busyKeys: "Enter sends it after this answer, Alt+Enter steers this answer, Ctrl+Enter interrupts it, Shift+Enter makes a new line",
   },
 
   menu: {
     label: "Conversation menu",
     exportMarkdown: "Export as Markdown",
     exportJson: "Export as JSON",
+    print: "Print",
     rename: "Rename",
     delete: "Delete",
     settings: "Settings",
     theme: "Appearance",
-    themes: { system: "Same as the system", light: "Light", dark: "Dark" },
+    themes: { system: "Appearance: system", light: "Appearance: light", dark: "Appearance: dark" },
   },
 
   settings: {
@@ -340,6 +420,12 @@ export const words = {
     agentModel: "Model",
     agentTools: "Built-in tools",
     agentToolsHint: "Names, separated by commas: search_pages, search_user_tables",
+    agentAsksFor: "Ask a person before these run",
+    agentAsksForHint: "Names of built-in tools, separated by commas.",
+    toolAsks: "Ask a person before it runs",
+    mcpAsks: "Ask a person before its tools run",
+    approvers: "Who is asked",
+    approverNames: { author: "The person who asked", admin: "An admin of the workspace", both: "The person who asked, or an admin" },
     httpTools: "HTTP tools",
     addHttpTool: "Add an HTTP tool",
     toolName: "Name",

@@ -1,8 +1,8 @@
 /** The form of an agent keeps settings that it does not show, and rejects lines that it cannot parse. */
 import { expect, test } from "vitest";
 
+import type { Agent } from "@turnkeep/client";
 import { fieldsOf, newMcpServer, specOf } from "../src/state/agentForm";
-import type { Agent } from "../src/wire/types";
 
 const agent = {
   name: "Clerk",
@@ -10,15 +10,16 @@ const agent = {
   starters: ["Where is it?", "Who has it?"],
   instructions: "Help.",
   model: null,
-  tools: ["search_pages", { type: "http", name: "sky", url: "https://example.org", timeout_seconds: 5, headers: { "X-Key": "1" } }],
-  mcp_servers: [{ name: "files", url: "https://example.org/mcp", headers: { Authorization: "Bearer x: y" }, tools: ["read"], timeout_seconds: 9 }],
+  tools: ["search_pages", { type: "native", name: "pay", approval: "always" }, { type: "http", name: "sky", url: "https://example.org", timeout_seconds: 5, headers: { "X-Key": "1" }, approval: "always" }, { type: "client", name: "battery", description: "", input_schema: {} }],
+  mcp_servers: [{ name: "files", url: "https://example.org/mcp", headers: { Authorization: "Bearer x: y" }, tools: ["read"], timeout_seconds: 9, approval: { read: "always" } }],
   skills: [],
   sandbox: true,
-  environment: { variables: { A: "b=c" } },
+  environment: { variables: { A: "b=c" }, image: "science", packages: ["pandas"] },
   limits: { tool_rounds: 7 },
+  approvers: ["author", "admin"],
 } as unknown as Agent;
 
-test("an unchanged form changes nothing, also not limits and allowed tools", () => {
+test("an unchanged form changes nothing, also not limits, allowed tools and approvals", () => {
   expect(specOf(fieldsOf(agent))).toMatchObject({
     description: agent.description,
     starters: agent.starters,
@@ -26,7 +27,18 @@ test("an unchanged form changes nothing, also not limits and allowed tools", () 
     mcp_servers: agent.mcp_servers,
     environment: agent.environment,
     limits: agent.limits,
+    approvers: agent.approvers,
   });
+});
+
+test("the form says which tools ask first, and who is asked", () => {
+  const fields = fieldsOf(agent);
+  expect([fields.asksFor, fields.approvers, fields.httpTools[0]?.asks, fields.mcpServers[0]?.asks]).toEqual(["pay", "both", true, null]);
+  const [tool, server] = [fields.httpTools[0], { ...newMcpServer, name: "x", url: "https://example.org", asks: true }];
+  const spec = specOf({ ...fields, asksFor: "search_pages", approvers: "admin", httpTools: tool ? [{ ...tool, asks: false }] : [], mcpServers: [server], clientTools: [] });
+  expect(spec).toMatchObject({ approvers: ["admin"], mcp_servers: [{ name: "x", approval: "always" }] });
+  expect(typeof spec !== "string" && spec.tools?.slice(0, 2)).toEqual([{ type: "native", name: "search_pages", approval: "always" }, "pay"]);
+  expect(JSON.stringify(typeof spec !== "string" && spec.tools?.[2])).not.toContain("approval");
 });
 
 test("a line that is not a pair is reported and not dropped", () => {

@@ -1,17 +1,14 @@
 /** Edits and regenerated answers: what is sent, what is queued, and what stays after a refusal. */
 import { beforeEach, describe, expect, test, vi } from "vitest";
 
+import { attachmentIds, type Conversation, type FileRef, type Me, type Message, type OutgoingMessage, TurnkeepError } from "@turnkeep/client";
 import { Branches } from "../src/effects/branches";
 import { createServices } from "../src/effects/services";
 import { TabChannel } from "../src/effects/tabChannel";
 import { Uploads } from "../src/effects/uploads";
-import { attachmentIds } from "../src/state/edits";
 import { newState } from "../src/state/state";
 import { createStore } from "../src/state/store";
-import type { OutgoingMessage } from "../src/state/thread";
-import { ApiError } from "../src/wire/client";
 import * as routes from "../src/wire/routes";
-import type { Conversation, FileRef, Me, Message } from "../src/wire/types";
 
 vi.mock("../src/wire/routes");
 
@@ -87,7 +84,7 @@ describe("an edit", () => {
 
   test("stays open when it is refused", async () => {
     const { branches, thread, errors } = opened();
-    vi.mocked(routes.edit).mockRejectedValue(new ApiError(404, "not_found", "There is no such file."));
+    vi.mocked(routes.edit).mockRejectedValue(new TurnkeepError(404, "not_found", "There is no such file."));
     branches.openEdit("conv_1", question);
     branches.changeText("conv_1", "t1", "Dogs?");
     await branches.sendEdit("conv_1", "t1", "enqueue");
@@ -152,7 +149,7 @@ describe("an edit", () => {
   test("takes no files while it is being sent, and is sent once", () => {
     const { branches, store } = opened();
     vi.mocked(routes.edit).mockReturnValue(new Promise(() => undefined));
-    vi.mocked(routes.announceFile).mockReturnValue(new Promise(() => undefined));
+    vi.mocked(routes.upload).mockReturnValue(new Promise(() => undefined));
     branches.openEdit("conv_1", question);
     void branches.sendEdit("conv_1", "t1", "enqueue");
     void branches.sendEdit("conv_1", "t1", "enqueue");
@@ -164,7 +161,7 @@ describe("an edit", () => {
 
   test("counts its kept files against the limit", () => {
     const { branches, store, notes } = opened();
-    vi.mocked(routes.announceFile).mockReturnValue(new Promise(() => undefined));
+    vi.mocked(routes.upload).mockReturnValue(new Promise(() => undefined));
     branches.openEdit("conv_1", question);
     branches.attachFiles("conv_1", "t1", [new File([], "c.txt"), new File(["d"], "d.txt")]);
     expect(notes).toContain("A message can have up to 3 files. The others were not added.");
@@ -194,7 +191,7 @@ describe("a regenerated answer", () => {
   test("is not requested again after the user has left its conversation", async () => {
     vi.useFakeTimers();
     const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-    vi.mocked(routes.regenerate).mockRejectedValue(new ApiError(0, "unreachable", "No answer."));
+    vi.mocked(routes.regenerate).mockRejectedValue(new TurnkeepError(0, "unreachable", "No answer."));
     const asking = services.branches.regenerate("conv_1", "t1", "enqueue");
     await vi.advanceTimersByTimeAsync(2_000);
     expect(routes.regenerate).toHaveBeenCalledTimes(2);

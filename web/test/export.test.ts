@@ -1,8 +1,8 @@
 /** The Markdown export names the author of each message. */
 import { expect, test } from "vitest";
 
+import type { Message } from "@turnkeep/client";
 import { messageAsMarkdown } from "../src/effects/export";
-import type { Message } from "../src/wire/types";
 
 const message = (role: Message["role"]): Message => ({
   id: "msg_1",

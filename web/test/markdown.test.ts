@@ -1,7 +1,8 @@
 /** The Markdown parser: growing texts, formulas, citations, safe links and entities. */
+import type { Token, Tokens } from "marked";
 import { describe, expect, test } from "vitest";
 
-import { joined } from "../src/effects/turnStream";
+import { joined } from "@turnkeep/client";
 import { decodeEntities, parse, type Parsed, parseGrowing, safeHref } from "../src/ui/markdown/parser";
 
 const TEXT = `# Title
@@ -85,4 +86,16 @@ test("entities become their characters", () => {
 test("neighbouring previews of one kind are joined", () => {
   const say = (kind: "text" | "reasoning", text: string) => ({ type: "delta" as const, iteration: 1, kind, text });
   expect(joined([say("reasoning", "a"), say("reasoning", "b"), say("text", "c"), say("text", "d")])).toEqual([say("reasoning", "ab"), say("text", "cd")]);
+});
+
+describe("a bare URL", () => {
+  const links = (tokens: readonly Token[]): string[] => tokens.flatMap((token) => (token.type === "link" ? [(token as Tokens.Link).href] : "tokens" in token ? links(token.tokens ?? []) : []));
+
+  test.each(['"%s"', "“%s”", "„%s“ and", "«%s»", "‹%s›", "‘%s’", "「%s」と", "『%s』", "《%s》", "%s。次", "“%s”.", "(“%s”)", "%s…"])("in %s ends before the quotation mark", (around) => {
+    expect(links(parse(around.replace("%s", "https://example.org/a")))).toEqual(["https://example.org/a"]);
+  });
+
+  test("may hold brackets, an apostrophe and letters of any script", () => {
+    for (const url of ["https://example.org/wiki/A_(b)", "https://example.org/don’t", "https://example.org/grüße/日本"]) expect(links(parse(`See ${url} there`))).toEqual([url]);
+  });
 });

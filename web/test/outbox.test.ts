@@ -1,14 +1,12 @@
 /** Outgoing messages: sent, repeated, removed, and stored for a reload. */
 import { beforeEach, describe, expect, test, vi } from "vitest";
 
+import { type Me, type OutgoingMessage, type Turn, TurnkeepError } from "@turnkeep/client";
 import { createServices, type Services } from "../src/effects/services";
 import { signIn } from "../src/effects/session";
 import { newState } from "../src/state/state";
 import { createStore } from "../src/state/store";
-import type { OutgoingMessage } from "../src/state/thread";
-import { ApiError } from "../src/wire/client";
 import * as routes from "../src/wire/routes";
-import type { Me, Turn } from "../src/wire/types";
 
 vi.mock("../src/wire/routes");
 
@@ -53,7 +51,7 @@ describe("an outgoing message", () => {
   test("that is removed before the server responses is not sent again", async () => {
     vi.useFakeTimers();
     const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-    vi.mocked(routes.ask).mockRejectedValue(new ApiError(0, "unreachable", "No answer."));
+    vi.mocked(routes.ask).mockRejectedValue(new TurnkeepError(0, "unreachable", "No answer."));
     const asking = services.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
     await vi.advanceTimersByTimeAsync(100);
     services.outbox.takeBack("conv_1", outgoingOf(services)?.key ?? "");
@@ -96,7 +94,7 @@ describe("an outgoing message", () => {
 
   test("that is taken back is in the composer again, before what was written since", async () => {
     const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
-    vi.mocked(routes.ask).mockRejectedValue(new ApiError(429, "quota_exceeded", "No more."));
+    vi.mocked(routes.ask).mockRejectedValue(new TurnkeepError(429, "quota_exceeded", "No more."));
     const file = { type: "file", file_id: "file_1", name: "a.txt", mime_type: "text/plain", size: 1 } as const;
     await services.outbox.send({ text: "Hello", attachments: [file], agentId: null, model: null, ifBusy: "enqueue" });
     services.drafts.set("conv_1", "And more");
@@ -125,7 +123,7 @@ describe("an outgoing message", () => {
     const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
     const outgoing: OutgoingMessage = { key: "own", text: "Hello", attachments: [], agent_id: null, model: null, if_busy: "enqueue", status: "queued", turn_id: "t2", error: null, created_at: 1 };
     services.outbox.addQueued("conv_1", outgoing);
-    vi.mocked(routes.cancel).mockRejectedValue(new ApiError(503, "unavailable", "Later."));
+    vi.mocked(routes.cancel).mockRejectedValue(new TurnkeepError(503, "unavailable", "Later."));
     await services.outbox.cancelQueued("conv_1", "t2", "own");
     expect(outgoingOf(services)).toEqual(outgoing);
   });
@@ -136,7 +134,7 @@ describe("an outgoing message", () => {
     if (!first || !second) throw new Error("There are two.");
     signInAs(user);
     await signIn(first);
-    vi.mocked(routes.ask).mockRejectedValue(new ApiError(429, "quota_exceeded", "No more."));
+    vi.mocked(routes.ask).mockRejectedValue(new TurnkeepError(429, "quota_exceeded", "No more."));
     await first.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
     await signIn(second);
     expect(outgoingOf(second)).toMatchObject({ text: "Hello", status: "refused", error: { message: "No more." } });
@@ -151,7 +149,7 @@ describe("an outgoing message", () => {
     const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
     signInAs(user);
     await signIn(services);
-    vi.mocked(routes.ask).mockRejectedValue(new ApiError(401, "unauthorized", "Who are you?"));
+    vi.mocked(routes.ask).mockRejectedValue(new TurnkeepError(401, "unauthorized", "Who are you?"));
     await services.outbox.send({ text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
     expect(services.store.get().session).toBe("ended");
     vi.mocked(routes.ask).mockReturnValue(accepts("t2"));
@@ -170,7 +168,7 @@ describe("an outgoing message", () => {
 
     const after = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));
     signInAs(user);
-    vi.mocked(routes.ask).mockRejectedValue(new ApiError(422, "invalid_request", "No."));
+    vi.mocked(routes.ask).mockRejectedValue(new TurnkeepError(422, "invalid_request", "No."));
     await signIn(after);
     await vi.waitFor(() => expect(outgoingOf(after)).toMatchObject({ text: "Hello", status: "refused" }));
     const [first, second] = vi.mocked(routes.ask).mock.calls;
@@ -214,7 +212,7 @@ describe("a second message in a new conversation", () => {
     const { services, responses, sending, outbox } = sendTwo();
     responses[0]?.resolve(await accepts("t1"));
     await sending[0];
-    responses[1]?.reject(new ApiError(422, "invalid_request", "No."));
+    responses[1]?.reject(new TurnkeepError(422, "invalid_request", "No."));
     await sending[1];
     expect(outbox("conv_1")).toEqual(["two refused"]);
     expect(services.store.get().threads["new"]).toBeUndefined();
@@ -222,7 +220,7 @@ describe("a second message in a new conversation", () => {
 
   test("creates the conversation if the first is refused", async () => {
     const { responses, sending, bodies, outbox } = sendTwo();
-    responses[0]?.reject(new ApiError(422, "invalid_request", "No."));
+    responses[0]?.reject(new TurnkeepError(422, "invalid_request", "No."));
     await sending[0];
     expect(bodies()[1]).not.toHaveProperty("conversation_id");
     responses[1]?.resolve(await accepts("t2"));

@@ -1,21 +1,20 @@
 /** The session of the page: it ends, goes on, and leaves nothing to another user. */
 import { beforeEach, expect, test, vi } from "vitest";
 
+import { type Me, TurnkeepError } from "@turnkeep/client";
 import { createServices } from "../src/effects/services";
 import { signIn } from "../src/effects/session";
 import { pathOf, routeOf } from "../src/state/route";
 import { hasUnsavedInput } from "../src/state/selectors";
 import { newState } from "../src/state/state";
 import { createStore } from "../src/state/store";
-import { ApiError } from "../src/wire/client";
 import * as routes from "../src/wire/routes";
-import type { Me } from "../src/wire/types";
 import { browserInWords } from "../src/words";
 
 vi.mock("../src/wire/routes");
 
 const user = { user_id: "user_1", workspace_id: "ws_1" } as Me;
-const expired = () => new ApiError(401, "unauthorized", "Your session has ended. Sign in again.");
+const expired = () => new TurnkeepError(401, "unauthorized", "Your session has ended. Sign in again.");
 const message = { text: "Hello", attachments: [], agentId: null, model: null, ifBusy: "enqueue" } as const;
 
 /** Storages whose names can be listed, as those of a browser. */
@@ -88,7 +87,7 @@ test("a browser that nobody was signed in with shows the sign-in page, and anoth
   expect(services.store.get().session).toBe("signed_out");
   vi.mocked(routes.me).mockResolvedValue(user);
   await signIn(services);
-  vi.mocked(routes.me).mockRejectedValue(new ApiError(0, "unreachable", "No answer."));
+  vi.mocked(routes.me).mockRejectedValue(new TurnkeepError(0, "unreachable", "No answer."));
   expect(await services.session.load()).toBe(false);
   expect(services.store.get().session).toBe("signed_in");
 });
@@ -103,6 +102,29 @@ test("of what one user leaves in the browser another one gets nothing but the th
   expect(await services.session.load()).toBe(false);
   expect(reload).toHaveBeenCalled();
   expect(stored).toEqual({ "turnkeep:theme": '"dark"', "another:app": "stays", "turnkeep:owner": '"ws_1/user_2"' });
+});
+
+test("a sign-in leads back to the address that asked for it, also if the browser comes back at /", async () => {
+  storages();
+  const id = `conv_${"a".repeat(32)}`;
+  vi.stubGlobal("location", { reload, pathname: `/c/${id}`, hash: "#quote=x", origin: "http://here" });
+  const replaceState = vi.fn();
+  vi.stubGlobal("history", { replaceState });
+  vi.mocked(routes.me).mockRejectedValue(expired());
+  const before = page();
+  await signIn(before);
+  expect(before.store.get().session).toBe("signed_out");
+
+  vi.stubGlobal("location", { reload, pathname: "/", hash: "", origin: "http://here" });
+  vi.mocked(routes.me).mockResolvedValue(user);
+  const after = createServices(createStore(newState(routeOf("/"))));
+  await signIn(after);
+  expect(after.store.get().route).toEqual({ page: "chat", conversationId: id, passage: { quote: "x" } });
+  expect(replaceState).toHaveBeenCalledWith(null, "", `/c/${id}#quote=x`);
+  // Only once.
+  const later = createServices(createStore(newState(routeOf("/"))));
+  await signIn(later);
+  expect(later.store.get().route).toEqual({ page: "chat", conversationId: null });
 });
 
 test("input that a reload would lose is known", () => {

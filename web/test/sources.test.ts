@@ -1,10 +1,10 @@
 /** Sources lead to the cited passage; invalid ids and addresses lead nowhere. */
 import { describe, expect, test } from "vitest";
 
-import { locate } from "../src/state/passage";
+import type { Source } from "@turnkeep/client";
+import { locate, locateWords } from "../src/state/passage";
 import { pathOf, routeOf } from "../src/state/route";
 import { numberOf, plainSnippet, sourceOf, targetOf } from "../src/state/sources";
-import type { Source } from "../src/wire/types";
 
 const HEX = "0123456789abcdef0123456789abcdef";
 const HERE = `conv_${HEX}`;
@@ -119,4 +119,17 @@ describe("a passage", () => {
     expect(found(text, "of the and the to of it the keeper of the light sleeps until nine the of and")).toContain("keeper of the light");
     expect(performance.now() - begun).toBeLessThan(5_000);
   });
+});
+
+test("the words that a search found are located inside of the passage only", () => {
+  const text = "Tides elsewhere. The TIDES of Bern: tide tables, and tides.";
+  const passage = locate(text, "The tides of Bern: tide tables");
+  expect(passage).not.toBeNull();
+  expect(passage && locateWords(text, passage, "tides").map(({ start, end }) => text.slice(start, end))).toEqual(["TIDES"]);
+});
+
+test("the address of a hit names the passage and the words that were found in it", () => {
+  const route = { page: "chat", conversationId: HERE, passage: { quote: "some words", found: "words" } } as const;
+  expect(pathOf(route)).toBe(`/c/${HERE}#quote=some+words&found=words`);
+  expect(routeOf(`/c/${HERE}`, "#quote=some+words&found=words")).toEqual(route);
 });

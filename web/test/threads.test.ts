@@ -1,24 +1,14 @@
 /** The thread in view is compared with the server, unless its stream already tells what happens. */
 import { expect, test, vi } from "vitest";
 
+import type { Conversation, TurnReader } from "@turnkeep/client";
 import { createServices } from "../src/effects/services";
 import { start } from "../src/effects/session";
 import { newState } from "../src/state/state";
 import { createStore } from "../src/state/store";
 import * as routes from "../src/wire/routes";
-import type { Conversation } from "../src/wire/types";
 
 vi.mock("../src/wire/routes");
-vi.mock("../src/effects/turnStream", () => ({
-  TurnStream: class {
-    turnId: string;
-    constructor(turnId: string) {
-      this.turnId = turnId;
-    }
-    close() {}
-    reconnect() {}
-  },
-}));
 
 test("a live turn in view is read from the server while the stream belongs to another turn", async () => {
   const listeners = new Map<string, () => void>();
@@ -26,6 +16,7 @@ test("a live turn in view is read from the server while the stream belongs to an
   vi.stubGlobal("document", { addEventListener: () => undefined, visibilityState: "hidden" });
   vi.stubGlobal("navigator", { onLine: true });
   vi.useFakeTimers();
+  vi.mocked(routes.follow).mockImplementation((turnId) => ({ turnId, close: () => undefined, reconnect: () => undefined }) as unknown as TurnReader);
   vi.mocked(routes.me).mockReturnValue(new Promise(() => undefined));
   vi.mocked(routes.conversation).mockReturnValue(new Promise(() => undefined));
   const services = createServices(createStore(newState({ page: "chat", conversationId: "conv_1" })));

@@ -1,10 +1,7 @@
 /** Branches of a conversation: edit a message, regenerate an answer, and switch between the versions. */
-import { attachmentIds, editUploadKey } from "../state/edits";
-import { messageText } from "../state/message";
+import { attachmentIds, editUploadKey, type FileRef, type IfBusy, type Message, messageText, type OutgoingMessage, type Thread } from "@turnkeep/client";
 import { threadId } from "../state/selectors";
-import type { OutgoingMessage, Thread } from "../state/thread";
 import * as routes from "../wire/routes";
-import type { FileRef, IfBusy, Message } from "../wire/types";
 import type { Services } from "./services";
 import { readStored, writeStored } from "./storage";
 

@@ -1,6 +1,6 @@
 /** Whether the server can be reached, as the page shows it, and requests that are repeated until it answers. */
+import { TurnkeepError } from "@turnkeep/client";
 import type { Store } from "../state/store";
-import { ApiError } from "../wire/client";
 
 const RETRY_MS = 1_500;
 
@@ -37,7 +37,7 @@ export class Connection {
         this.restored();
         return body;
       } catch (error) {
-        if (!(error instanceof ApiError) || error.status !== 0) throw error;
+        if (!(error instanceof TurnkeepError) || error.status !== 0) throw error;
         this.lost();
         await pause(RETRY_MS);
         if (!isWanted()) throw error;

@@ -1,6 +1,6 @@
 /** The list of conversations: search, load more, rename, delete and undo. A change shows at once and is undone if the server refuses it. */
+import type { Conversation } from "@turnkeep/client";
 import * as routes from "../wire/routes";
-import type { Conversation } from "../wire/types";
 import type { Services } from "./services";
 
 const LIST_LIMIT = 30;

@@ -1,7 +1,8 @@
-/** Export of a whole conversation as a file: Markdown or JSON. */
+/** Export of a whole conversation: as a file of Markdown or JSON, or on paper. */
+import type { Conversation, Message, Source } from "@turnkeep/client";
 import { numberOf } from "../state/sources";
 import * as routes from "../wire/routes";
-import type { Conversation, Message, Source } from "../wire/types";
+import type { Threads } from "./threads";
 
 const SPEAKERS: Record<Message["role"], string> = { user: "You", assistant: "Assistant", system: "Instructions" };
 
@@ -10,6 +11,11 @@ export async function exportConversation(id: string, format: "markdown" | "json"
   const [conversation, all] = await Promise.all([routes.conversation(id), everyMessage(id)]);
   if (format === "json") download(fileName(conversation, "json"), asJson(conversation, all), "application/json");
   else download(fileName(conversation, "md"), asMarkdown(conversation, all), "text/markdown");
+}
+
+/** Print the conversation. The browser prints what is in the document, so earlier messages are loaded first. */
+export async function printConversation(threads: Threads, id: string): Promise<void> {
+  if (await threads.loadAll(id)) print();
 }
 
 async function everyMessage(id: string): Promise<Message[]> {

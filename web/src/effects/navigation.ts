@@ -1,7 +1,8 @@
 /** The route in the state and the address in the browser: both always name the same place of the page. */
-import { pathOf, type Route, routeOf } from "../state/route";
+import { type Route, routeOf } from "../state/route";
 import type { Store } from "../state/store";
 import { words } from "../words";
+import { addressOf, currentAddress, routeHere } from "./addresses";
 
 type Listener = (route: Route, previous: Route) => void;
 
@@ -18,9 +19,9 @@ export class Navigation {
   /** Follow the browser's back and forward buttons. */
   start(): void {
     addEventListener("popstate", () => {
-      if (this.mayLeave()) this.show(routeOf(location.pathname, location.hash));
+      if (this.mayLeave()) this.show(routeHere());
       // The browser has already left. The address of the form becomes the newest one again.
-      else history.pushState(null, "", pathOf(this.#store.get().route));
+      else history.pushState(null, "", addressOf(this.#store.get().route));
     });
   }
 
@@ -48,22 +49,30 @@ export class Navigation {
   /** Go to a route, as a link does: the back button leads back. */
   go(route: Route): void {
     if (!this.mayLeave()) return;
-    const here = location.pathname + location.hash;
-    if (pathOf(route) !== here) history.pushState({ from: here }, "", pathOf(route));
+    const here = currentAddress();
+    if (addressOf(route) !== here) history.pushState({ from: here }, "", addressOf(route));
     this.show(route);
   }
 
   /** Leave for `route`. If the user came from there, this goes back, so that the back button does not lead here again. */
   close(route: Route): void {
     const { from } = (history.state ?? {}) as { from?: string };
-    if (from === pathOf(route)) history.back();
+    if (from === addressOf(route)) history.back();
     else this.go(route);
   }
 
   /** Give what is shown another address. Nothing is loaded for it. */
   replace(route: Route): void {
-    history.replaceState(null, "", pathOf(route));
+    history.replaceState(null, "", addressOf(route));
     this.#store.dispatch({ type: "route", route });
+  }
+
+  /** Show the route of an address of this page, in place of the present one. */
+  restore(address: string): void {
+    const { pathname, hash } = new URL(address, location.origin);
+    const route = routeOf(pathname, hash);
+    history.replaceState(null, "", addressOf(route));
+    this.show(route);
   }
 
   /** Show a route whose address the browser already has. */

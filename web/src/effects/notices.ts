@@ -1,12 +1,11 @@
-/** Short texts that the page shows for some seconds, and errors as texts. */
+/** Short texts that the page shows for some seconds, errors that it shows until they are dismissed, and errors as texts. */
+import { TurnkeepError } from "@turnkeep/client";
 import type { Notice } from "../state/state";
 import type { Store } from "../state/store";
-import { ApiError } from "../wire/client";
 import { words } from "../words";
 import type { Session } from "./session";
 
 const INFO_MS = 4_000;
-const ERROR_MS = 10_000;
 
 export class Notices {
   #store: Store;
@@ -22,7 +21,7 @@ export class Notices {
     this.#count += 1;
     const id = this.#count;
     this.#store.dispatch({ type: "notice", notice: { id, text, kind } });
-    setTimeout(() => this.dismiss(id), kind === "error" ? ERROR_MS : INFO_MS);
+    if (kind === "info") setTimeout(() => this.dismiss(id), INFO_MS);
   }
 
   dismiss(id: number): void {
@@ -37,8 +36,8 @@ export class Notices {
 
 /** An error as a sentence for the user. */
 export function errorText(error: unknown): string {
-  return error instanceof ApiError ? error.message : words.unexpected;
+  return error instanceof TurnkeepError ? error.message : words.unexpected;
 }
 
 /** Whether the server answered 404: it was deleted, or the user may not see it. The server does not tell which. */
-export const isNotFound = (error: unknown): boolean => error instanceof ApiError && error.status === 404;
+export const isNotFound = (error: unknown): boolean => error instanceof TurnkeepError && error.status === 404;

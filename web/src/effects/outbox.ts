@@ -1,11 +1,9 @@
 /** Messages that the user sent and that the transcript does not show yet: send, repeat, cancel. */
+import { type Accepted, type FileRef, type IfBusy, type OutgoingMessage, TurnkeepError } from "@turnkeep/client";
 import { newConversation } from "../state/conversationList";
 import { threadId } from "../state/selectors";
 import { NEW } from "../state/state";
-import type { OutgoingMessage } from "../state/thread";
-import { ApiError } from "../wire/client";
 import * as routes from "../wire/routes";
-import type { FileRef, IfBusy } from "../wire/types";
 import { errorText } from "./notices";
 import { loadUnsent, saveQueued, saveUnsent } from "./outboxStorage";
 import type { Services } from "./services";
@@ -16,6 +14,8 @@ export interface NewMessage {
   agentId: string | null;
   model: string | null;
   ifBusy: IfBusy;
+  /** The turn that the message steers. */
+  steers?: string;
 }
 
 type Needs = Pick<Services, "store" | "session" | "connection" | "navigation" | "conversations" | "threads" | "drafts" | "uploads" | "tabs">;
@@ -42,6 +42,7 @@ export class Outbox {
       agent_id: message.agentId,
       model: message.model,
       if_busy: message.ifBusy,
+      ...(message.steers ? { steers: message.steers } : {}),
       status: "sending",
       turn_id: null,
       error: null,
@@ -53,10 +54,12 @@ export class Outbox {
     await this.#add(id, isSecond ? { ...outgoing, if_busy: "enqueue" } : outgoing);
   }
 
-  /** Send a refused message again. It keeps its key, so it cannot be doubled. */
+  /** Send a refused message again. It keeps its key, so it cannot be doubled. One that could not steer a turn is queued. */
   async sendAgain(id: string, key: string): Promise<void> {
     const refused = this.#state.threads[id]?.outbox.find((one) => one.key === key);
-    if (refused) await this.#add(id, { ...refused, status: "sending", error: null });
+    if (!refused) return;
+    const { steers: _, ...message } = refused;
+    await this.#add(id, { ...message, status: "sending", error: null });
   }
 
   /** Send what was not sent before the page was reloaded, or before the session ended. */
@@ -106,7 +109,8 @@ export class Outbox {
     const turn = await threads.cancelTurn(turnId);
     if (turn === null) return;
     this.#remove(id, key);
-    if (outgoing && turn.started_at === null) this.#giveBack(id, outgoing);
+    // Words that have reached another turn meanwhile are in its answer.
+    if (outgoing && turn.started_at === null && turn.error?.code !== "steered") this.#giveBack(id, outgoing);
     tabs.post({ kind: "conversation", conversationId: id });
     await threads.refresh(id);
   }
@@ -146,23 +150,24 @@ export class Outbox {
     };
     const isWanted = () => this.#threadOf(outgoing.key) !== null;
     try {
-      const accepted = await connection.retry(() => routes.ask(body, outgoing.key), isWanted);
-      if (isWanted()) this.#accepted(id, accepted.conversation_id, outgoing, accepted.turn_id);
+      const { steers } = outgoing;
+      const accepted: Accepted & { message_id?: string } = await connection.retry(() => (steers ? steered(steers, outgoing) : routes.ask(body, outgoing.key)), isWanted);
+      if (isWanted()) this.#accepted(id, accepted.conversation_id, outgoing, accepted.turn_id, accepted.message_id);
       // It was taken out while the request was under way.
       else await threads.cancelTurn(accepted.turn_id);
     } catch (error) {
       if (session.hasEnded(error)) return;
-      const code = error instanceof ApiError ? error.code : "internal";
+      const code = error instanceof TurnkeepError ? error.code : "internal";
       const current = this.#threadOf(outgoing.key);
       if (current !== null) store.dispatch({ type: "outbox/refused", id: current, key: outgoing.key, error: { code, message: errorText(error) } });
       saveUnsent(this.#state, this.#seen);
     }
   }
 
-  #accepted(from: string, id: string, outgoing: OutgoingMessage, turnId: string): void {
+  #accepted(from: string, id: string, outgoing: OutgoingMessage, turnId: string, messageId?: string): void {
     const { store, threads, tabs } = this.#needs;
     if (from === NEW) this.#created(id, outgoing, turnId);
-    store.dispatch({ type: "outbox/accepted", id, key: outgoing.key, turn_id: turnId });
+    store.dispatch({ type: "outbox/accepted", id, key: outgoing.key, turn_id: turnId, ...(messageId ? { message_id: messageId } : {}) });
     saveQueued(id, this.#state.threads[id]);
     saveUnsent(this.#state, this.#seen);
     tabs.post({ kind: "conversation", conversationId: id });
@@ -189,4 +194,10 @@ export class Outbox {
   get #state() {
     return this.#needs.store.get();
   }
+}
+
+/** Words for a turn that is under way wait as a queued turn until they reach it. If it ends before, they are the next turn. */
+async function steered(turnId: string, { text, key }: OutgoingMessage): Promise<Accepted & { message_id?: string }> {
+  const { conversation_id, message_id, queued_turn_id } = await routes.steer(turnId, text, key);
+  return { conversation_id, message_id, turn_id: queued_turn_id, events_url: `/v1/turns/${queued_turn_id}/events` };
 }

@@ -1,7 +1,6 @@
 /** What this browser keeps of an outbox, so that a reload loses nothing. */
-import { queuedIn } from "../state/queue";
+import { type OutgoingMessage, queuedIn, type Thread } from "@turnkeep/client";
 import type { State } from "../state/state";
-import type { OutgoingMessage, Thread } from "../state/thread";
 import { perTab, readStored, writeStored } from "./storage";
 
 /** Messages that the server has not accepted yet, and the user who wrote them. */
@@ -43,9 +42,9 @@ function write(state: State, name: string, unsent: Unsent["unsent"], area?: type
 
 const senderOf = ({ me }: State): string => `${me?.workspace_id ?? ""}/${me?.user_id ?? ""}`;
 
-/** The server lists what is queued, but not that a message takes the place of another one. This browser keeps that. */
+/** The server lists what is queued, but not that a message takes the place of another one or steers a turn. This browser keeps that. */
 export function saveQueued(id: string, thread: Thread | undefined): void {
-  const branches = queuedIn(thread).filter((one) => one.branch);
+  const branches = queuedIn(thread).filter((one) => one.branch || one.steers);
   // Other tabs read this too. There the message has the key of one that another page sent.
   writeStored(`queued:${id}`, branches.length ? branches.map((one) => ({ ...one, key: one.turn_id })) : null);
 }

@@ -1,9 +1,11 @@
 /** Everything that the page can do, wired once. Components reach it through `ui/context`. */
 import type { Store } from "../state/store";
+import { Approvals } from "./approvals";
 import { Branches } from "./branches";
 import { Connection } from "./connection";
 import { Conversations } from "./conversations";
 import { Drafts } from "./drafts";
+import type { HostPage } from "./hostPage";
 import { Navigation } from "./navigation";
 import { Notices } from "./notices";
 import { Outbox } from "./outbox";
@@ -14,6 +16,8 @@ import { Uploads } from "./uploads";
 
 export interface Services {
   readonly store: Store;
+  /** The page around an embedded chat; null on the page itself. */
+  readonly host: HostPage | null;
   readonly session: Session;
   readonly connection: Connection;
   readonly notices: Notices;
@@ -28,9 +32,11 @@ export interface Services {
   readonly uploads: Uploads;
   readonly outbox: Outbox;
   readonly branches: Branches;
+  /** Decisions about calls for which a turn waits. */
+  readonly approvals: Approvals;
 }
 
-export function createServices(store: Store): Services {
+export function createServices(store: Store, host: HostPage | null = null): Services {
   const tabs = new TabChannel();
   const session = new Session(store, tabs);
   const connection = new Connection(store);
@@ -42,5 +48,6 @@ export function createServices(store: Store): Services {
   const threads = new Threads({ store, session, connection, notices, navigation, conversations });
   const outbox = new Outbox({ store, session, connection, navigation, conversations, threads, drafts, uploads, tabs });
   const branches = new Branches({ store, connection, notices, threads, uploads, outbox, tabs });
-  return { store, session, connection, notices, navigation, tabs, conversations, threads, drafts, uploads, outbox, branches };
+  const approvals = new Approvals({ store, connection, session, threads, tabs });
+  return { store, host, session, connection, notices, navigation, tabs, conversations, threads, drafts, uploads, outbox, branches, approvals };
 }

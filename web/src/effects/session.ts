@@ -2,10 +2,10 @@
  * Who is signed in, and the life of the page around it: what is loaded after sign-in, the browser's events (network,
  * visibility), and regular refreshes.
  */
-import { threadId } from "../state/selectors";
+import { TurnkeepError } from "@turnkeep/client";
+import { hasAnswersElsewhere, threadId } from "../state/selectors";
 import { NEW } from "../state/state";
 import type { Store } from "../state/store";
-import { ApiError } from "../wire/client";
 import * as routes from "../wire/routes";
 import type { Services } from "./services";
 import { forgetStored, perTab, readStored, writeStored } from "./storage";
@@ -43,7 +43,8 @@ export class Session {
       this.#store.dispatch({ type: "session", session: "signed_in", me });
       return !isOther;
     } catch (error) {
-      const isOut = error instanceof ApiError && error.status === 401;
+      const isOut = error instanceof TurnkeepError && error.status === 401;
+      if (before === null && isOut) writeStored("returnTo", addressToKeep(), perTab);
       if (before === null) this.#store.dispatch({ type: "session", session: isOut ? "signed_out" : "unreachable" });
       else if (isOut) this.end();
       return false;
@@ -84,6 +85,12 @@ export class Session {
     return url;
   }
 
+  /** The address that this tab showed when it asked for a sign-in. It is given once: a sign-in may lead to `/` instead. */
+  takeReturnAddress(): string | null {
+    const address = readStored<string>("returnTo", perTab);
+    writeStored("returnTo", null, perTab);
+    return address;
+  }
 
   /** The models and agents that can be chosen. */
   async loadChoices(): Promise<void> {
@@ -115,7 +122,7 @@ export class Session {
 
   /** Whether a request failed because the session has ended. If so, this ends it here too. */
   hasEnded(error: unknown): boolean {
-    if (!(error instanceof ApiError) || error.status !== 401) return false;
+    if (!(error instanceof TurnkeepError) || error.status !== 401) return false;
     this.end();
     return true;
   }
@@ -146,9 +153,21 @@ export async function start(services: Services): Promise<void> {
     void conversations.refresh();
   });
   const isInUse = () => document.visibilityState === "visible" && store.get().session === "signed_in";
-  setInterval(() => isInUse() && void threads.checkForChanges(), THREAD_CHECK_MS);
-  setInterval(() => isInUse() && void conversations.refresh(), LIST_REFRESH_MS);
+  setInterval(() => {
+    if (!isInUse()) return;
+    void threads.checkForChanges();
+    // The list shows soon that an answer out of view has ended.
+    if (hasAnswersElsewhere(store.get())) void conversations.refresh();
+  }, THREAD_CHECK_MS);
+  // An embedded chat shows no list.
+  if (!services.host) setInterval(() => isInUse() && void conversations.refresh(), LIST_REFRESH_MS);
   await signIn(services);
+}
+
+/** The address to come back to after a sign-in; null for the first page, and for an invite, which is used up then. */
+function addressToKeep(): string | null {
+  const { pathname, hash } = location;
+  return pathname === "/" || pathname.startsWith("/invite") ? null : pathname + hash;
 }
 
 /** Another tab has signed in or out, or the user comes back to this one. */
@@ -159,17 +178,23 @@ async function checkSession(services: Services): Promise<void> {
 
 /** Find out who is signed in, then load what the page shows. Nothing is requested before. */
 export async function signIn(services: Services): Promise<void> {
-  const { store, session, navigation, outbox, conversations, tabs } = services;
+  const { store, host, session, navigation, outbox, conversations, tabs } = services;
   if (!(await session.load())) {
     if (store.get().session === "unreachable") setTimeout(() => void signIn(services), SIGN_IN_RETRY_MS);
     return;
   }
   // Tabs whose session had ended go on.
   tabs.post({ kind: "session" });
-  navigation.show(store.get().route);
+  const { route } = store.get();
+  const last = host?.takeLastConversation() ?? null;
+  if (last !== null && route.page === "chat" && route.conversationId === null) navigation.replace({ page: "chat", conversationId: last });
+  const wanted = session.takeReturnAddress();
+  if (wanted !== null && location.pathname === "/") navigation.restore(wanted);
+  else navigation.show(store.get().route);
   outbox.resend();
-  void conversations.search("");
   void session.loadChoices();
+  if (host) return;
+  void conversations.search("");
   void session.loadPaths();
 }
 

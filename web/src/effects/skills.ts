@@ -1,5 +1,5 @@
 /** Skills from this computer: a folder or a zip file of texts, read in the browser. */
-import type { Skill } from "../wire/types";
+import type { Skill } from "@turnkeep/client";
 import { words } from "../words";
 
 /** A sentence about what is wrong, or the skill. */

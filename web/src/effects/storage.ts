@@ -1,6 +1,8 @@
 /** Small values that this browser keeps: drafts, the theme, the newest turn of each branch, and messages that are not sent yet. */
+import { isEmbedded } from "./addresses";
 
-const PREFIX = "turnkeep:";
+/** The user of an embedded chat is another one than that of the page, in the same browser. */
+const PREFIX = isEmbedded ? "turnkeep-embed:" : "turnkeep:";
 
 /** A function, because a browser that forbids storage throws when it is asked for it. */
 type Area = () => Storage;

@@ -1,4 +1,7 @@
 /** Messages between the tabs of this browser, so that a change in one tab shows in the others at once. */
+import { isEmbedded } from "./addresses";
+
+const NAME = isEmbedded ? "turnkeep-embed" : "turnkeep";
 
 export type TabMessage =
   /** A turn began in this conversation, or the conversation was changed. */
@@ -9,7 +12,7 @@ export type TabMessage =
   | { readonly kind: "session" };
 
 export class TabChannel {
-  #channel: BroadcastChannel | null = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel("turnkeep");
+  #channel: BroadcastChannel | null = typeof BroadcastChannel === "undefined" ? null : new BroadcastChannel(NAME);
 
   post(message: TabMessage): void {
     this.#channel?.postMessage(message);

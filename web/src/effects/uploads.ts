@@ -1,21 +1,15 @@
 /**
- * Files that the user attaches to a message: checked against the limits, and uploaded with progress.
- *
- * A file is announced, its bytes are put to the address that the server gives (in a bucket, or at the server), and it is
- * completed. It joins a conversation with the turn that attaches it. An upload that is given up leaves nothing.
+ * Files that the user attaches to a message: checked against the limits, and uploaded with progress. A file joins a
+ * conversation with the turn that attaches it.
  */
+import type { FileRef } from "@turnkeep/client";
 import type { FileUpload, State } from "../state/state";
 import { NEW } from "../state/state";
-import { ApiError, asProblem } from "../wire/client";
 import * as routes from "../wire/routes";
-import type { FileRef, StoredFile } from "../wire/types";
 import { sizeInWords, words } from "../words";
 import { errorText, isNotFound } from "./notices";
 import type { Services } from "./services";
 import { readStored, writeStored } from "./storage";
-
-/** The pauses before an upload whose connection broke is tried again. Then the user decides. */
-const RETRY_MS = [1_000, 3_000];
 
 type Needs = Pick<Services, "store"> & { notices: Pick<Services["notices"], "show"> };
 
@@ -120,7 +114,7 @@ export class Uploads {
     const { signal } = job.abort;
     job.isRunning = true;
     try {
-      const stored = await store(job.file, { signal, onProgress: (progress) => this.#change(key, { progress }) });
+      const stored = await routes.upload(job.file, { signal, onProgress: (progress) => this.#change(key, { progress }) });
       if (signal.aborted) void routes.deleteFile(stored.id).catch(() => undefined);
       const { id, name, mime_type, size } = stored;
       this.#change(key, { stored: { type: "file", file_id: id, name, mime_type, size }, progress: 1 });
@@ -158,74 +152,4 @@ export class Uploads {
 /** A file that is stored, as one of the files of a draft. */
 function uploadOf(file: FileRef): FileUpload {
   return { key: file.file_id, name: file.name, size: file.size, mime_type: file.mime_type, preview: null, progress: 1, stored: file, error: null };
-}
-
-interface Progress {
-  onProgress(share: number): void;
-  signal: AbortSignal;
-}
-
-/** Upload a file to where the server says, or through the server if the bucket cannot be reached from here. */
-async function store(file: File, progress: Progress): Promise<StoredFile> {
-  const body = { name: file.name, size: file.size, mime_type: file.type || "application/octet-stream" };
-  const announced = await retried(() => routes.announceFile(body), progress.signal);
-  try {
-    return await transfer(announced, file, progress);
-  } catch (error) {
-    if (!isUnreachable(error) || isOwn(announced) || progress.signal.aborted) throw error;
-  }
-  return await transfer(await routes.announceFile({ ...body, through_server: true }), file, progress);
-}
-
-/** Put the bytes of an announced file and complete it. If that fails, the file is erased. */
-async function transfer(announced: routes.PromisedFile, file: File, progress: Progress): Promise<StoredFile> {
-  const { upload } = announced;
-  // The server signs the path. Behind a proxy it may know itself under another name than this page does.
-  const address = new URL(upload.url, location.href);
-  const url = isOwn(announced) ? address.pathname + address.search : address.href;
-  try {
-    await retried(() => put(upload.method, url, upload.headers, file, progress), progress.signal);
-    return await retried(() => routes.completeFile(announced.file.id), progress.signal);
-  } catch (error) {
-    void routes.deleteFile(announced.file.id).catch(() => undefined);
-    throw error;
-  }
-}
-
-/** Whether the bytes go to the server of this page. */
-const isOwn = ({ file, upload }: routes.PromisedFile): boolean => new URL(upload.url, location.href).pathname === `/v1/files/${file.id}/content`;
-
-const isUnreachable = (error: unknown): boolean => error instanceof ApiError && error.status === 0;
-
-async function retried<Result>(request: () => Promise<Result>, signal: AbortSignal): Promise<Result> {
-  for (const ms of RETRY_MS) {
-    try {
-      return await request();
-    } catch (error) {
-      if (!(isUnreachable(error) || (error instanceof ApiError && error.status >= 500)) || signal.aborted) throw error;
-      await new Promise((resolve) => setTimeout(resolve, ms));
-      if (signal.aborted) throw error;
-    }
-  }
-  return await request();
-}
-
-/** XMLHttpRequest, because fetch does not tell how much was sent. */
-function put(method: string, url: string, headers: Record<string, string>, body: XMLHttpRequestBodyInit, { onProgress, signal }: Progress): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest();
-    request.open(method, url);
-    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
-    request.upload.addEventListener("progress", (event) => {
-      if (event.lengthComputable) onProgress(event.loaded / event.total);
-    });
-    request.addEventListener("load", () => {
-      if (request.status >= 200 && request.status < 300) resolve();
-      else reject(asProblem(request.status, request.responseText));
-    });
-    request.addEventListener("error", () => reject(new ApiError(0, "unreachable", words.composer.broken)));
-    request.addEventListener("abort", () => reject(new ApiError(0, "aborted", words.composer.broken)));
-    signal.addEventListener("abort", () => request.abort());
-    request.send(body);
-  });
 }

@@ -1,5 +1,5 @@
 /** The fields of the form of an agent, and the agent that the server gets from them. */
-import type { Agent, HttpTool, McpServer, NewAgent, Skill } from "../wire/types";
+import type { Agent, AgentTool, ClientTool, HttpTool, McpServer, NamedTool, NewAgent, Skill } from "@turnkeep/client";
 import { words } from "../words";
 
 export interface AgentFields {
@@ -11,12 +11,19 @@ export interface AgentFields {
   readonly model: string;
   /** Names of native tools, separated by commas. */
   readonly tools: string;
+  /** Names of those that run only after an approval, separated by commas. */
+  readonly asksFor: string;
+  readonly approvers: "author" | "admin" | "both";
+  /** Tools that apps run. The form does not show them, and they stay as they are. */
+  readonly clientTools: readonly ClientTool[];
   readonly httpTools: readonly HttpToolFields[];
   readonly mcpServers: readonly McpServerFields[];
   readonly skills: readonly Skill[];
   readonly sandbox: boolean;
   readonly variables: string;
   readonly setupScript: string;
+  /** Settings of the environment that the form does not show (image, packages). They stay as they are. */
+  readonly environmentRest: object;
   /** Settings that the form does not show. They stay as they are. */
   readonly rest: Pick<NewAgent, "limits">;
 }
@@ -29,6 +36,8 @@ export interface HttpToolFields {
   readonly schema: string;
   readonly headers: string;
   readonly idempotent: boolean;
+  /** Whether each call needs an approval. */
+  readonly asks: boolean;
   /** Settings that the form does not show. They stay as they are. */
   readonly rest: object;
 }
@@ -37,6 +46,8 @@ export interface McpServerFields {
   readonly name: string;
   readonly url: string;
   readonly headers: string;
+  /** Whether each call needs an approval; null if only some of its tools do, which the form does not show. */
+  readonly asks: boolean | null;
   /** A server that is a command. The form shows it and does not change it. */
   readonly kept: McpServer | null;
   /** Settings that the form does not show (allowed tools, timeouts). They stay as they are. */
@@ -45,25 +56,31 @@ export interface McpServerFields {
 
 const NO_ARGUMENTS = '{\n  "type": "object",\n  "properties": {}\n}';
 
-export const newHttpTool: HttpToolFields = { name: "", description: "", url: "", method: "POST", schema: NO_ARGUMENTS, headers: "", idempotent: false, rest: {} };
-export const newMcpServer: McpServerFields = { name: "", url: "", headers: "", kept: null, rest: {} };
+export const newHttpTool: HttpToolFields = { name: "", description: "", url: "", method: "POST", schema: NO_ARGUMENTS, headers: "", idempotent: false, asks: false, rest: {} };
+export const newMcpServer: McpServerFields = { name: "", url: "", headers: "", asks: false, kept: null, rest: {} };
 
 export function fieldsOf(agent: Agent | null): AgentFields {
-  const tools = agent?.tools ?? [];
-  const environment = (agent?.environment ?? {}) as { variables?: Record<string, string>; setup_script?: string };
+  const tools = (agent?.tools ?? []) as AgentTool[];
+  const asksFor = tools.filter((tool): tool is NamedTool => isTool(tool, "native") && tool.approval === "always");
+  const approvers = agent?.approvers ?? [];
+  const { variables, setup_script: setupScript, ...environmentRest } = (agent?.environment ?? {}) as { variables?: Record<string, string>; setup_script?: string };
   return {
     name: agent?.name ?? "",
     description: agent?.description ?? "",
     starters: (agent?.starters ?? []).join("\n"),
     instructions: agent?.instructions ?? "",
     model: agent?.model ?? "",
-    tools: tools.filter((tool) => typeof tool === "string").join(", "),
-    httpTools: tools.filter((tool) => typeof tool !== "string").map((tool) => httpToolFields(tool as unknown as HttpTool)),
+    tools: tools.flatMap((tool) => (typeof tool === "string" ? [tool] : tool.type === "native" ? [tool.name] : [])).join(", "),
+    asksFor: asksFor.map((tool) => tool.name).join(", "),
+    approvers: !approvers.includes("admin") ? "author" : approvers.includes("author") ? "both" : "admin",
+    clientTools: tools.filter((tool) => isTool(tool, "client")),
+    httpTools: tools.filter((tool) => isTool(tool, "http")).map(httpToolFields),
     mcpServers: (agent?.mcp_servers ?? []).map((server) => mcpServerFields(server as unknown as McpServer)),
     skills: (agent?.skills ?? []) as unknown as Skill[],
     sandbox: agent?.sandbox ?? false,
-    variables: linesOf(environment.variables, "="),
-    setupScript: environment.setup_script ?? "",
+    variables: linesOf(variables, "="),
+    setupScript: setupScript ?? "",
+    environmentRest,
     rest: agent?.limits ? { limits: agent.limits } : {},
   };
 }
@@ -78,6 +95,7 @@ export function specOf(fields: AgentFields): NewAgent | string {
     if (schema === null) return words.settings.badJson(tool.name);
     httpTools.push({
       ...tool.rest,
+      ...(tool.asks ? { approval: "always" } : {}),
       type: "http",
       name: tool.name.trim(),
       description: tool.description,
@@ -88,24 +106,32 @@ export function specOf(fields: AgentFields): NewAgent | string {
       idempotent: tool.idempotent,
     } as HttpTool);
   }
-  const mcpServers = fields.mcpServers.map((server) => server.kept ?? ({ ...server.rest, name: server.name.trim(), url: server.url.trim(), headers: pairsOf(server.headers, ":") } as McpServer));
+  const mcpServers = fields.mcpServers.map((server) => server.kept ?? ({ ...server.rest, ...(server.asks ? { approval: "always" } : {}), name: server.name.trim(), url: server.url.trim(), headers: pairsOf(server.headers, ":") } as McpServer));
+  const asksFor = namesOf(fields.asksFor);
+  const names = new Set([...namesOf(fields.tools), ...asksFor]);
+  const nativeTools = [...names].map((name): string | NamedTool => (asksFor.includes(name) ? { type: "native", name, approval: "always" } : name));
   return {
     ...fields.rest,
+    approvers: fields.approvers === "both" ? ["author", "admin"] : [fields.approvers],
     name: fields.name.trim(),
     description: fields.description.trim(),
     starters: fields.starters.split("\n").map((line) => line.trim()).filter(Boolean),
     instructions: fields.instructions,
     model: fields.model || null,
-    tools: [...fields.tools.split(",").map((name) => name.trim()).filter(Boolean), ...httpTools],
+    tools: [...nativeTools, ...httpTools, ...fields.clientTools],
     mcp_servers: mcpServers,
     skills: [...fields.skills],
     sandbox: fields.sandbox,
-    environment: { variables: pairsOf(fields.variables, "="), ...(fields.setupScript.trim() ? { setup_script: fields.setupScript } : {}) },
+    environment: { ...fields.environmentRest, variables: pairsOf(fields.variables, "="), ...(fields.setupScript.trim() ? { setup_script: fields.setupScript } : {}) },
   };
 }
 
+function isTool<Type extends "native" | "http" | "client">(tool: AgentTool, type: Type): tool is Extract<AgentTool, { type: Type }> {
+  return typeof tool !== "string" && tool.type === type;
+}
+
 function httpToolFields(tool: HttpTool): HttpToolFields {
-  const { name, description, url, method, input_schema: schema, headers, idempotent, type: _, ...rest } = tool;
+  const { name, description, url, method, input_schema: schema, headers, idempotent, approval, type: _, ...rest } = tool;
   return {
     name,
     description: description ?? "",
@@ -114,18 +140,22 @@ function httpToolFields(tool: HttpTool): HttpToolFields {
     schema: JSON.stringify(schema ?? {}, null, 2),
     headers: linesOf(headers as Record<string, string> | undefined, ": "),
     idempotent: idempotent ?? false,
+    asks: approval === "always",
     rest,
   };
 }
 
 function mcpServerFields(server: McpServer): McpServerFields {
-  const { name, url, headers, ...rest } = server;
+  const { name, url, headers, ...others } = server;
+  const { approval, ...rest } = others;
+  const isMap = typeof approval === "object" && approval !== null;
   return {
     name,
     url: url ?? "",
     headers: linesOf(headers as Record<string, string> | undefined, ": "),
+    asks: isMap ? null : approval === "always",
     kept: server.command ? server : null,
-    rest,
+    rest: isMap ? others : rest,
   };
 }
 
@@ -139,6 +169,8 @@ function invalidLine(fields: AgentFields): string | null {
   }
   return null;
 }
+
+const namesOf = (text: string): string[] => text.split(",").map((name) => name.trim()).filter(Boolean);
 
 function linesOf(pairs: Record<string, string> | undefined, between: string): string {
   return Object.entries(pairs ?? {}).map(([name, value]) => `${name}${between}${value}`).join("\n");

@@ -1,6 +1,6 @@
 /** The list of conversations: its loaded part, a search, and changes that the server has not confirmed yet. */
-import type { Conversation, ListPage, Me } from "../wire/types";
-import type { OutgoingMessage } from "./thread";
+import type { Conversation, ListPage, Me, OutgoingMessage } from "@turnkeep/client";
+import type { Passage } from "./route";
 
 export interface ConversationList {
   readonly query: string;
@@ -21,6 +21,10 @@ export type ConversationListAction =
   | { type: "conversations/more"; query: string; page: ListPage<Conversation> }
   | { type: "conversations/failed" }
   | { type: "conversations/changed"; conversation: Conversation }
+  /** The turn of a conversation begins to wait, or goes on. */
+  | { type: "conversations/waiting"; id: string; turn_id: string; waiting_for: "approval" | "client_tools" | null }
+  /** The turn of a conversation has ended. */
+  | { type: "conversations/ended"; id: string; turn_id: string }
   | { type: "conversations/renamed"; id: string; title: string | null }
   | { type: "conversations/removed"; id: string }
   | { type: "conversations/restored"; conversation: Conversation }
@@ -74,6 +78,17 @@ export function reduceConversationList(list: ConversationList, action: Conversat
       const items = list.items.map((one) => (one.id === action.conversation.id ? { ...action.conversation, ...snippetOf(one) } : one));
       return { ...list, items: list.query ? items : byUpdate(items) };
     }
+    case "conversations/waiting": {
+      const { id, turn_id: turnId, waiting_for: waiting } = action;
+      const isChanged = (one: Conversation) => one.id === id && one.running_turn?.id === turnId && (one.running_turn.waiting_for ?? null) !== waiting;
+      if (!list.items.some(isChanged)) return list;
+      const running = { id: turnId, events_url: `/v1/turns/${turnId}/events`, ...(waiting ? { waiting_for: waiting } : {}) };
+      return { ...list, items: list.items.map((one) => (isChanged(one) ? { ...one, running_turn: running } : one)) };
+    }
+    case "conversations/ended": {
+      const hasEnded = (one: Conversation) => one.id === action.id && one.running_turn?.id === action.turn_id;
+      return list.items.some(hasEnded) ? { ...list, items: list.items.map((one) => (hasEnded(one) ? { ...one, running_turn: null } : one)) } : list;
+    }
     case "conversations/renamed":
       return {
         ...list,
@@ -110,6 +125,7 @@ export function newConversation(id: string, outgoing: OutgoingMessage, turnId: s
     agent_id: outgoing.agent_id,
     model: outgoing.model,
     workflow_id: null,
+    external_id: null,
     title: line && line.trim().slice(0, TITLE_CHARS),
     preview: line,
     message_count: 1,
@@ -144,13 +160,31 @@ function ageOf(time: number, now: Date): Age {
   return time >= midnight(30) ? "month" : "older";
 }
 
-/** The pieces of a snippet. Matches are between `**`. */
-export function snippetPieces(snippet: string): { text: string; isMatch: boolean }[] {
+/** The pieces of a snippet. Matches are between `**`, and so is bold text of a message, which has other words than the query. */
+export function snippetPieces(snippet: string, query: string): { text: string; isMatch: boolean }[] {
+  const sought = wordsOf(query);
+  const isFound = (word: string) => sought.some((one) => word.startsWith(one) || one.includes(word));
+  // A match begins and ends with a letter, and the text between two matches mostly does not.
+  const isMatch = (text: string) => text === text.trim() && wordsOf(text).length > 0 && wordsOf(text).every(isFound);
   return snippet
     .split("**")
-    .map((text, place) => ({ text, isMatch: place % 2 === 1 }))
+    .map((text, place, all) => ({ text, isMatch: place > 0 && place < all.length - 1 && isMatch(text) }))
     .filter((piece) => piece.text !== "");
 }
+
+const wordsOf = (text: string): string[] => text.normalize("NFKC").toLowerCase().match(/[\p{L}\p{M}\p{N}]+/gu) ?? [];
+
+/** The passage that a search found in a conversation; undefined where only the title has the words. */
+export function hitOf({ snippet, title, preview }: Conversation, query: string): Passage | undefined {
+  if (!snippet) return undefined;
+  const pieces = snippetPieces(snippet, query);
+  const quote = pieces.map((piece) => piece.text).join("").replaceAll("…", " ").trim();
+  // A title is the beginning of the first message, unless somebody has changed it.
+  if (isPartOf(quote, title) && !isPartOf(quote, preview)) return undefined;
+  return { quote, found: [...new Set(pieces.flatMap((piece) => (piece.isMatch ? [piece.text] : [])))].join(" ") };
+}
+
+const isPartOf = (text: string, whole: string | null): boolean => whole !== null && whole.replaceAll(/\s+/g, " ").includes(text);
 
 function byUpdate(items: readonly Conversation[]): Conversation[] {
   return [...items].sort((a, b) => b.updated_at - a.updated_at);

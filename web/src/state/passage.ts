@@ -33,6 +33,14 @@ export function locate(text: string, quote: string): Span | null {
   return begin && end ? { start: begin.start, end: end.end } : null;
 }
 
+/** Where the words that a search found stand in a part of the text. */
+export function locateWords(text: string, within: Span, found: string): Span[] {
+  const sought = new Set(wordsOf(found).map((word) => word.text));
+  return wordsOf(text.slice(within.start, within.end))
+    .filter((word) => sought.has(word.text))
+    .map(({ start, end }) => ({ start: within.start + start, end: within.start + end }));
+}
+
 function wordsOf(text: string): Word[] {
   return [...text.matchAll(WORD)].map((found) => ({
     text: found[0].normalize("NFKC").toLowerCase(),

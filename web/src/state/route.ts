@@ -7,6 +7,8 @@ export type Section = (typeof SECTIONS)[number];
 export interface Passage {
   readonly quote?: string;
   readonly part?: string;
+  /** The words that a search found in the passage. Only they are marked. */
+  readonly found?: string;
 }
 
 /** A page, a table or a file that is open, at the cited passage or row. */
@@ -19,11 +21,15 @@ export type Route =
   /** `item` is open beside the conversation; `passage` is cited from the conversation itself. */
   | { readonly page: "chat"; readonly conversationId: string | null; readonly item?: KnowledgeItem; readonly passage?: Passage }
   | { readonly page: "settings"; readonly section: Section; readonly item?: KnowledgeItem }
+  /** A turn that waits for an admin. */
+  | { readonly page: "turn"; readonly turnId: string; readonly item?: undefined }
   /** An invite that was opened. Its secret is in the fragment. */
-  | { readonly page: "invite"; readonly secret: string; readonly item?: undefined };
+  | { readonly page: "invite"; readonly secret: string; readonly item?: undefined }
+  /** An address at which there is nothing. */
+  | { readonly page: "unknown"; readonly path: string; readonly item?: undefined };
 
 const MAX_CHARS = 600;
-const ID = { conv: /^conv_[0-9a-f]{32}$/, page: /^page_[0-9a-f]{32}$/, table: /^table_[0-9a-f]{32}$/, file: /^file_[0-9a-f]{32}$/ } as const;
+const ID = { conv: /^conv_[0-9a-f]{32}$/, turn: /^turn_[0-9a-f]{32}$/, page: /^page_[0-9a-f]{32}$/, table: /^table_[0-9a-f]{32}$/, file: /^file_[0-9a-f]{32}$/ } as const;
 
 /** Whether the text is an id of this kind. Sources come from tools, so ids are checked before an address is made of them. */
 export const isId = (kind: keyof typeof ID, text: string | null | undefined): text is string => typeof text === "string" && ID[kind].test(text);
@@ -36,19 +42,23 @@ export function routeOf(path: string, fragment = ""): Route {
     return { page: "chat", conversationId: second, ...(item ? { item } : {}), ...(passage ? { passage } : {}) };
   }
   if (first === "settings") {
-    const section = SECTIONS.find((one) => one === second) ?? "usage";
+    const section = second === undefined ? "usage" : SECTIONS.find((one) => one === second);
+    if (!section) return { page: "unknown", path };
     const item = itemOf([section, ...rest], fragment);
     return { page: "settings", section, ...(item ? { item } : {}) };
   }
+  if (first === "turns" && isId("turn", second)) return { page: "turn", turnId: second };
   if (first === "invite") return { page: "invite", secret: /^#(tki_[\w-]{20,100})$/.exec(fragment)?.[1] ?? "" };
-  return { page: "chat", conversationId: null };
+  return first === undefined ? { page: "chat", conversationId: null } : { page: "unknown", path };
 }
 
 /** The address of a route. The passage is in the fragment, which browsers do not send to servers. */
 export function pathOf(route: Route): string {
   const item = route.item ? pathOfItem(route.item) : "";
   if (route.page === "settings") return route.item ? `/settings/${item}` : `/settings/${route.section}`;
+  if (route.page === "turn") return `/turns/${route.turnId}`;
   if (route.page === "invite") return "/invite";
+  if (route.page === "unknown") return route.path;
   if (route.conversationId === null) return "/";
   return `/c/${route.conversationId}${item ? `/${item}` : fragmentOf(route.passage)}`;
 }
@@ -70,10 +80,11 @@ function passageOf(fragment: string): Passage | undefined {
   const given = new URLSearchParams(fragment.replace(/^#/, ""));
   const quote = given.get("quote")?.slice(0, MAX_CHARS);
   const part = given.get("part")?.slice(0, MAX_CHARS);
-  return quote || part ? { ...(quote ? { quote } : {}), ...(part ? { part } : {}) } : undefined;
+  const found = given.get("found")?.slice(0, MAX_CHARS);
+  return quote || part ? { ...(quote ? { quote } : {}), ...(part ? { part } : {}), ...(found ? { found } : {}) } : undefined;
 }
 
 function fragmentOf(passage: Passage | undefined): string {
-  const given = Object.entries({ quote: passage?.quote?.slice(0, MAX_CHARS), part: passage?.part?.slice(0, MAX_CHARS) }).filter((one): one is [string, string] => !!one[1]);
+  const given = Object.entries({ quote: passage?.quote?.slice(0, MAX_CHARS), part: passage?.part?.slice(0, MAX_CHARS), found: passage?.found?.slice(0, MAX_CHARS) }).filter((one): one is [string, string] => !!one[1]);
   return given.length ? `#${new URLSearchParams(given).toString()}` : "";
 }

@@ -1,5 +1,5 @@
 /** Sources of an answer: their numbers, and where they lead. */
-import type { Source } from "../wire/types";
+import type { Source } from "@turnkeep/client";
 import { isId, type Passage, type KnowledgeItem, type Route } from "./route";
 
 export type Target =

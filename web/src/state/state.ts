@@ -1,8 +1,7 @@
 /** The state of the page, and how actions change it. Pure: no I/O, no clock. */
-import type { Agent, FileRef, Me, ModelName } from "../wire/types";
+import { type Agent, type FileRef, type Me, type ModelName, newThread, reduceThread, type Thread, type ThreadAction } from "@turnkeep/client";
 import { type ConversationList, type ConversationListAction, newConversationList, reduceConversationList } from "./conversationList";
 import type { Route } from "./route";
-import { newThread, reduceThread, type Thread, type ThreadAction } from "./thread";
 
 /** The thread of a conversation that does not exist yet. */
 export const NEW = "new";
@@ -93,7 +92,7 @@ export function reduce(state: State, action: Action): State {
     case "paths":
       return { ...state, paths: action.paths };
     case "notice":
-      return { ...state, notices: [...state.notices.filter((one) => one.text !== action.notice.text), action.notice].slice(-3) };
+      return { ...state, notices: withNotice(state.notices, action.notice) };
     case "notice/gone":
       return { ...state, notices: state.notices.filter((one) => one.id !== action.id) };
     case "upload/added":
@@ -120,6 +119,14 @@ export function reduce(state: State, action: Action): State {
   const thread = state.threads[action.id] ?? newThread(action.id);
   const changed = reduceThread(thread, action);
   return changed === state.threads[action.id] ? state : { ...state, threads: { ...state.threads, [action.id]: changed } };
+}
+
+const MAX_NOTICES = 3;
+
+/** The same text is shown once. Errors are kept until they are read; of the others, the newest are shown. */
+function withNotice(known: readonly Notice[], notice: Notice): Notice[] {
+  const all = [...known.filter((one) => one.text !== notice.text), notice];
+  return all.filter((one, at) => one.kind === "error" || at >= all.length - MAX_NOTICES);
 }
 
 function eachUpload(state: State, change: (one: FileUpload) => FileUpload[]): State["uploads"] {

@@ -1,18 +1,23 @@
 /** The whole page: the list of conversations, and beside it a conversation or the settings. */
 import { lazy, Suspense, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
-import { flushSync } from "react-dom";
 
-import { pathOf } from "../state/route";
+import { pathOf, type Route } from "../state/route";
 import { threadId } from "../state/selectors";
+import { NEW } from "../state/state";
 import { words } from "../words";
+import { brandName, Mark } from "./Brand";
 import { Chat } from "./Chat";
 import { useSelect, useServices } from "./context";
 import { ConversationNav } from "./ConversationNav";
+import { MenuButton, NewConversationLink } from "./Head";
 import { Icon } from "./Icon";
 import { SessionEnded, SignIn } from "./SignIn";
 import { InviteView } from "./Invite";
 import { RouteLink } from "./RouteLink";
+import { Shortcuts } from "./Shortcuts";
 import { ThemeSwitch } from "./ThemeSwitch";
+import { TurnView } from "./TurnView";
+import { UnknownAddress } from "./UnknownAddress";
 
 const Settings = lazy(() => import("./settings/Settings"));
 const SourcePanel = lazy(() => import("./source/SourcePanel"));
@@ -28,7 +33,7 @@ export function App() {
         {words.session.unreachable}
       </p>
     );
-  if (session === "signed_out") return <SignIn />;
+  if (session === "signed_out") return route.page === "unknown" ? <UnknownAddress /> : <SignIn />;
   // The page stays, with everything that was typed, and cannot be used until the user is signed in again.
   return (
     <>
@@ -48,19 +53,26 @@ function Layout() {
   useFocusAfterSource(hasSource ? pathOf(route) : null);
   const [isListOpen, setIsListOpen] = useState(false);
   const closeList = useCallback(() => setIsListOpen(false), []);
+  const openList = useCallback(() => setIsListOpen(true), []);
   const side = useRef<HTMLElement>(null);
   useFocusInside(side, isListOpen);
-  useShortcuts(useCallback(() => setIsListOpen(true), []));
   useIgnoredDrops();
   return (
     <div className={["layout", isListOpen && "is-list-open", hasSource && "has-source"].filter(Boolean).join(" ")}>
-      <a className="skip" href="#message">
-        {words.skip}
+      <a
+        className="skip"
+        href="#message"
+        onClick={(event) => {
+          event.preventDefault();
+          focusContent();
+        }}
+      >
+        {route.page === "chat" ? words.skip.chat : words.skip.other}
       </a>
       <aside ref={side} className="side" onKeyDown={(event) => event.key === "Escape" && closeList()}>
         <div className="brand">
-          <span className="mark" aria-hidden="true" />
-          <span className="brand-name">{words.product}</span>
+          <Mark />
+          <span className="brand-name">{brandName()}</span>
           <button type="button" className="tool only-narrow" onClick={closeList} aria-label={words.closeMenu}>
             <Icon name="close" />
           </button>
@@ -86,20 +98,31 @@ function Layout() {
       <div className="backdrop" onClick={closeList} aria-hidden="true" />
       {route.page === "settings" ? (
         <Suspense fallback={<main className="main centered">{words.settings.loading}</main>}>
-          <Settings section={route.section} item={route.item} onMenu={() => setIsListOpen(true)} />
+          <Settings section={route.section} item={route.item} onMenu={openList} />
         </Suspense>
+      ) : route.page === "unknown" ? (
+        <UnknownAddress onMenu={openList} />
+      ) : route.page === "turn" ? (
+        <TurnView turnId={route.turnId} onMenu={openList} />
       ) : (
         <>
-          <Chat threadId={id} passage={route.page === "chat" ? route.passage : undefined} onMenu={() => setIsListOpen(true)} />
-          {route.item && (
-            <Suspense fallback={<aside className="panel faint">{words.settings.loading}</aside>}>
-              <SourcePanel route={route} item={route.item} />
-            </Suspense>
-          )}
+          <Chat threadId={id} passage={route.page === "chat" ? route.passage : undefined} lead={<MenuButton onMenu={openList} />} tools={id !== NEW && <NewConversationLink />} />
+          <SourceAside route={route} />
         </>
       )}
       <NoticeList />
+      <Shortcuts openList={openList} />
     </div>
+  );
+}
+
+/** The source that is open beside the chat. */
+export function SourceAside({ route }: { route: Route }) {
+  if (route.page !== "chat" || !route.item) return null;
+  return (
+    <Suspense fallback={<aside className="panel faint">{words.settings.loading}</aside>}>
+      <SourcePanel route={route} item={route.item} />
+    </Suspense>
   );
 }
 
@@ -119,6 +142,13 @@ function Who({ onChosen }: { onChosen: () => void }) {
   );
 }
 
+/** The message box if it is in view, else the source that covers it, or the page itself. */
+function focusContent(): void {
+  const found = ["#message", ".panel", "main"].map((place) => document.querySelector<HTMLElement>(place)).find((element) => element?.checkVisibility({ visibilityProperty: true }));
+  if (found && found.tabIndex < 0) found.tabIndex = -1;
+  found?.focus();
+}
+
 /** On a small screen the list takes the focus when it opens, and gives it back when it closes. */
 function useFocusInside(side: { current: HTMLElement | null }, isOpen: boolean): void {
   useLayoutEffect(() => {
@@ -136,7 +166,7 @@ function useFocusInside(side: { current: HTMLElement | null }, isOpen: boolean):
 }
 
 /** When a source is closed, the focus goes back to the link that opened it. On a small screen the link is hidden meanwhile. */
-function useFocusAfterSource(opened: string | null): void {
+export function useFocusAfterSource(opened: string | null): void {
   const opener = useRef<Element | null>(null);
   useLayoutEffect(() => {
     const { activeElement: active } = document;
@@ -150,7 +180,7 @@ function useFocusAfterSource(opened: string | null): void {
 }
 
 /** A file that is dropped outside of the chat is ignored. Otherwise the browser would leave the page and open it. */
-function useIgnoredDrops(): void {
+export function useIgnoredDrops(): void {
   useEffect(() => {
     const refuse = (event: DragEvent) => {
       if (event.defaultPrevented || !event.dataTransfer?.types.includes("Files")) return;
@@ -166,35 +196,12 @@ function useIgnoredDrops(): void {
   }, []);
 }
 
-/** Ctrl+K searches, Ctrl+Shift+O opens a new conversation. */
-function useShortcuts(openList: () => void): void {
-  const { navigation } = useServices();
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent) => {
-      if (!(event.ctrlKey || event.metaKey)) return;
-      if (event.key.toLowerCase() === "k") {
-        event.preventDefault();
-        // The search field must be drawn before it can take the focus.
-        flushSync(openList);
-        document.getElementById("search")?.focus();
-      }
-      if (event.shiftKey && event.key.toLowerCase() === "o") {
-        event.preventDefault();
-        navigation.go({ page: "chat", conversationId: null });
-        document.getElementById("message")?.focus();
-      }
-    };
-    addEventListener("keydown", onKey);
-    return () => removeEventListener("keydown", onKey);
-  }, [navigation, openList]);
-}
-
-/** Results and errors, shown for some seconds. */
-function NoticeList() {
+/** Results, shown for some seconds, and errors, shown until they are dismissed. They have a row of the layout and cover nothing. */
+export function NoticeList() {
   const { notices } = useServices();
   const shown = useSelect((state) => state.notices);
   return (
-    <div className="notices" role="region" aria-label="Notices">
+    <div className="notices" role="region" aria-label={words.notices}>
       {shown.map((notice) => (
         <div key={notice.id} className={notice.kind === "error" ? "notice is-failure" : "notice"} role={notice.kind === "error" ? "alert" : "status"}>
           <span>{notice.text}</span>

@@ -1,11 +1,14 @@
 /** One conversation: its title and menu, its messages, and the composer. Files can be dropped anywhere on it. */
-import { type DragEvent, memo, useEffect, useRef, useState } from "react";
+import { type DragEvent, memo, type ReactNode, useEffect, useRef, useState } from "react";
 
-import { exportConversation } from "../effects/export";
+import type { Thread } from "@turnkeep/client";
+import { exportConversation, printConversation } from "../effects/export";
 import type { Passage } from "../state/route";
+import { approvalCount } from "../state/selectors";
 import { NEW } from "../state/state";
 import { sizeInWords, words } from "../words";
-import { Composer } from "./composer/Composer";
+import { brandName } from "./Brand";
+import { Composer, type ModelChoice } from "./composer/Composer";
 import { useSelect, useServices } from "./context";
 import { TitleField, titleOf } from "./ConversationNav";
 import { Icon } from "./Icon";
@@ -13,13 +16,17 @@ import { MessageList } from "./thread/MessageList";
 
 interface Props {
   threadId: string;
-  onMenu: () => void;
+  /** What stands before the title. */
+  lead: ReactNode;
+  /** Buttons behind the title, before the menu. */
+  tools?: ReactNode;
 }
 
 /** `passage` is the cited passage that is searched in the conversation. */
-export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage | undefined }) {
-  const { uploads, branches } = useServices();
+export function Chat({ threadId, passage, lead, tools }: Props & { passage: Passage | undefined }) {
+  const { uploads, branches, host } = useServices();
   const me = useSelect((state) => state.me);
+  const [choice, setChoice] = useState<ModelChoice>({ agentId: host?.agentId ?? null, model: null });
   const drop = useFileDrop((files, target) => {
     const turnId = target.closest<HTMLElement>("[data-editing]")?.dataset["editing"];
     if (turnId) branches.attachFiles(threadId, turnId, files);
@@ -27,11 +34,11 @@ export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage |
   });
   return (
     <main className="main" {...drop.handlers}>
-      <Head threadId={threadId} onMenu={onMenu} />
-      <Body threadId={threadId} passage={passage} />
+      <ConversationHead threadId={threadId} lead={lead} tools={tools} />
+      <Body threadId={threadId} passage={passage} choice={choice} />
       <Connection />
       <div className="composer-place">
-        <Composer threadId={threadId} />
+        <Composer threadId={threadId} choice={choice} onChoice={setChoice} />
       </div>
       {drop.isOver && me && (
         <div className="drop" aria-hidden="true">
@@ -44,11 +51,11 @@ export function Chat({ threadId, passage, onMenu }: Props & { passage: Passage |
   );
 }
 
-const Body = memo(function Body({ threadId, passage }: { threadId: string; passage: Passage | undefined }) {
+const Body = memo(function Body({ threadId, passage, choice }: { threadId: string; passage: Passage | undefined; choice: ModelChoice }) {
   const { threads } = useServices();
   const thread = useSelect((state) => state.threads[threadId]);
   const isEmpty = !thread || (thread.status === "ready" && !thread.messages.length && !thread.outbox.length && !thread.live);
-  if (threadId === NEW && isEmpty) return <Greeting />;
+  if (threadId === NEW && isEmpty) return <Greeting choice={choice} />;
   if (!thread || (thread.status === "loading" && !thread.messages.length)) return <p className="centered">{words.thread.loading}</p>;
   if (thread.status === "missing") return <p className="centered">{words.thread.missing}</p>;
   if (thread.status === "failed")
@@ -60,21 +67,28 @@ const Body = memo(function Body({ threadId, passage }: { threadId: string; passa
         </button>
       </p>
     );
-  return isEmpty ? <Greeting /> : <MessageList key={threadId} thread={thread} quote={passage?.quote} />;
+  return isEmpty ? <Greeting choice={choiceOf(thread)} /> : <MessageList key={threadId} thread={thread} passage={passage} />;
 });
 
-function Greeting() {
+/** The choice of a conversation that has no messages yet. */
+const choiceOf = ({ conversation }: Thread): ModelChoice => ({ agentId: conversation?.agent_id ?? null, model: conversation?.model ?? null });
+
+/** What an empty conversation shows: questions of the agent that is chosen, or of the demo model, which answer as chosen. */
+function Greeting({ choice: { agentId, model } }: { choice: ModelChoice }) {
   const { outbox } = useServices();
-  const isDemo = useSelect((state) => state.me?.model === "demo");
+  const agent = useSelect((state) => state.agents.find((one) => one.id === agentId));
+  const fallback = useSelect((state) => state.me?.model);
+  const isDemo = (model ?? agent?.model ?? fallback) === "demo";
+  const ideas: readonly string[] = agent?.starters?.length ? agent.starters : isDemo ? words.thread.ideas : [];
   return (
     <div className="greeting">
       <h2>{words.thread.greeting}</h2>
       <p>{words.thread.hint}</p>
-      {isDemo && (
+      {ideas.length > 0 && (
         <ul className="ideas">
-          {words.thread.ideas.map((idea) => (
+          {ideas.map((idea) => (
             <li key={idea}>
-              <button type="button" className="idea" onClick={() => void outbox.send({ text: idea, attachments: [], agentId: null, model: null, ifBusy: "reject" })}>
+              <button type="button" className="idea" dir="auto" onClick={() => void outbox.send({ text: idea, attachments: [], agentId, model, ifBusy: "reject" })}>
                 {idea}
               </button>
             </li>
@@ -85,21 +99,22 @@ function Greeting() {
   );
 }
 
-const Head = memo(function Head({ threadId, onMenu }: Props) {
-  const { notices, conversations } = useServices();
+const ConversationHead = memo(function ConversationHead({ threadId, lead, tools }: Props) {
+  const { notices, conversations, threads } = useServices();
   const conversation = useSelect((state) => state.threads[threadId]?.conversation ?? null);
   const listed = useSelect((state) => state.conversations.items.find((one) => one.id === threadId) ?? null);
+  const waits = useSelect(approvalCount);
   const [isRenaming, setIsRenaming] = useState(false);
   const shown = listed ?? conversation;
   const title = shown ? titleOf(shown) : words.conversations.begin;
   useEffect(() => {
-    document.title = shown ? `${title} · ${words.product}` : words.product;
-  }, [shown, title]);
+    // A number says that answers wait for this user, also for a while to one who looks at another tab.
+    const count = waits ? `(${waits}) ` : "";
+    document.title = count + (shown ? `${title} · ${brandName()}` : brandName());
+  }, [shown, title, waits]);
   return (
     <header className="head">
-      <button type="button" className="tool only-narrow" onClick={onMenu} aria-label={words.openMenu}>
-        <Icon name="menu" />
-      </button>
+      {lead}
       {isRenaming && shown ? (
         <TitleField
           title={shown.title ?? shown.preview ?? ""}
@@ -109,8 +124,11 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
           }}
         />
       ) : (
-        <h1 className={shown ? "title" : "title visually-hidden"}>{title}</h1>
+        <h1 className={shown ? "title" : "title visually-hidden"} dir="auto">
+          {title}
+        </h1>
       )}
+      {tools}
       {shown && (
         <Menu>
           <button type="button" onClick={() => setIsRenaming(true)}>
@@ -125,6 +143,10 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
             <Icon name="download" />
             {words.menu.exportJson}
           </button>
+          <button type="button" onClick={() => void printConversation(threads, shown.id)}>
+            <Icon name="print" />
+            {words.menu.print}
+          </button>
           <button type="button" onClick={() => void conversations.remove(shown.id)}>
             <Icon name="trash" />
             {words.menu.delete}
@@ -136,7 +158,7 @@ const Head = memo(function Head({ threadId, onMenu }: Props) {
 });
 
 /** A menu that closes after a choice, with Escape, and with a click outside of it. */
-function Menu({ children }: { children: React.ReactNode }) {
+function Menu({ children }: { children: ReactNode }) {
   const menu = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
     const close = (event: Event) => {

@@ -1,9 +1,9 @@
 /** The list of conversations at the side of the page: search, open, rename, delete and undo. */
-import { memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
-import { byAge, snippetPieces } from "../state/conversationList";
-import { pathOf } from "../state/route";
-import type { Conversation } from "../wire/types";
+import { type Conversation, waitBadge } from "@turnkeep/client";
+import { byAge, type ConversationList, hitOf, snippetPieces } from "../state/conversationList";
+import { pathOf, type Route } from "../state/route";
 import { words } from "../words";
 import { useSelect, useServices } from "./context";
 import { Icon } from "./Icon";
@@ -25,8 +25,13 @@ export const ConversationNav = memo(function ConversationNav({ onChosen }: { onC
     if (element && shown.cursor && element.scrollHeight <= element.clientHeight + NEAR_END_PX) void conversations.loadMore();
   }, [navigation, conversations, shown.items, shown.cursor]);
 
+  // The results of a search are read from the first one on, and so is the list after it.
+  useLayoutEffect(() => {
+    if (list.current) list.current.scrollTop = 0;
+  }, [shown.query]);
+
   return (
-    <nav className="conversations" aria-label={words.conversations.label}>
+    <nav className="conversations" aria-label={words.conversations.label} onKeyDown={(event) => moveInList(event, shown)}>
       <div className="conversations-head">
         <a
           className="new-conversation"
@@ -56,7 +61,7 @@ export const ConversationNav = memo(function ConversationNav({ onChosen }: { onC
             {age && <h2>{words.conversations.ages[age]}</h2>}
             <ul>
               {items.map((one) => (
-                <Entry key={one.id} conversation={one} isCurrent={one.id === current} onChosen={onChosen} />
+                <Entry key={one.id} conversation={one} query={shown.query} isCurrent={one.id === current} onChosen={onChosen} />
               ))}
             </ul>
           </section>
@@ -81,6 +86,20 @@ export const ConversationNav = memo(function ConversationNav({ onChosen }: { onC
     </nav>
   );
 });
+
+/** The arrows move between the search field and the conversations. Enter in the field opens the first one. */
+function moveInList(event: KeyboardEvent<HTMLElement>, { query, status }: ConversationList): void {
+  const field = event.currentTarget.querySelector<HTMLInputElement>("#search");
+  const links = [...event.currentTarget.querySelectorAll<HTMLElement>(".entry > a")];
+  const places = [...(field ? [field] : []), ...links];
+  const at = places.findIndex((place) => place === event.target);
+  if (at < 0 || event.ctrlKey || event.metaKey || event.altKey || event.nativeEvent.isComposing) return;
+  const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (by !== undefined) {
+    event.preventDefault();
+    places[at + by]?.focus();
+  } else if (event.key === "Enter" && event.target === field && status === "ready" && field?.value.trim() === query) links[0]?.click();
+}
 
 function Search() {
   const { conversations } = useServices();
@@ -118,15 +137,19 @@ function Search() {
 
 interface EntryProps {
   conversation: Conversation;
+  /** The search that found it; empty in the list of all. */
+  query: string;
   isCurrent: boolean;
   onChosen: () => void;
 }
 
-const Entry = memo(function Entry({ conversation, isCurrent, onChosen }: EntryProps) {
+const Entry = memo(function Entry({ conversation, query, isCurrent, onChosen }: EntryProps) {
   const { navigation, conversations } = useServices();
   const [isRenaming, setIsRenaming] = useState(false);
+  const waits = useSelect((state) => waitBadge(conversation, state.threads[conversation.id], state.me));
   const title = titleOf(conversation);
-  const route = { page: "chat", conversationId: conversation.id } as const;
+  const hit = hitOf(conversation, query);
+  const route: Route = { page: "chat", conversationId: conversation.id, ...(hit ? { passage: hit } : {}) };
   if (isRenaming)
     return (
       <li className="entry is-renaming">
@@ -149,11 +172,14 @@ const Entry = memo(function Entry({ conversation, isCurrent, onChosen }: EntryPr
         }}
         onDoubleClick={() => setIsRenaming(true)}
       >
-        <span className="entry-title">{title}</span>
-        {conversation.running_turn && <span className="pulse" role="img" aria-label={words.conversations.running} />}
+        <span className="entry-title" dir="auto">
+          {title}
+        </span>
+        {waits && <span className={waits === "yours" ? "entry-badge is-yours" : "entry-badge"}>{words.conversations.waits[waits]}</span>}
+        {conversation.running_turn && !waits && <span className="pulse" role="img" aria-label={words.conversations.running} />}
         {conversation.snippet && (
-          <span className="entry-snippet">
-            {snippetPieces(conversation.snippet).map((piece, at) => (piece.isMatch ? <mark key={at}>{piece.text}</mark> : piece.text))}
+          <span className="entry-snippet" dir="auto">
+            {snippetPieces(conversation.snippet, query).map((piece, at) => (piece.isMatch ? <mark key={at}>{piece.text}</mark> : piece.text))}
           </span>
         )}
       </a>
@@ -185,6 +211,7 @@ export function TitleField({ title, onDone }: { title: string; onDone: (title: s
     <input
       ref={field}
       className="title-field"
+      dir="auto"
       value={value}
       maxLength={200}
       aria-label={words.conversations.renameLabel}

@@ -1,5 +1,6 @@
 /** An invite that was opened. It is used when the person says so: programs that only look at links do not use it up. */
 import { words } from "../words";
+import { brandName, Mark } from "./Brand";
 import { useSelect, useServices } from "./context";
 import { ErrorText, useSubmit } from "./requestState";
 
@@ -9,9 +10,9 @@ export function InviteView({ secret }: { secret: string }) {
   const { isSubmitting, error, submit } = useSubmit({ isSignIn: true });
   return (
     <main className="signin">
-      <span className="mark" aria-hidden="true" />
+      <Mark />
       <h1>{words.invite.title}</h1>
-      <p>{secret ? words.invite.explanation : words.invite.empty}</p>
+      <p>{secret ? words.invite.explanation(brandName()) : words.invite.empty}</p>
       {me?.user && <p>{words.invite.replaces(me.user.name ?? me.user.external_id)}</p>}
       <ErrorText text={error} />
       {secret && (

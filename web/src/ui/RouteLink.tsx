@@ -1,7 +1,8 @@
 /** A link to a route of this page. A click does not load the page again; opening it in another tab works as usual. */
 import type { AnchorHTMLAttributes, MouseEvent, Ref } from "react";
 
-import { pathOf, type Route } from "../state/route";
+import { addressOf } from "../effects/addresses";
+import type { Route } from "../state/route";
 import { useServices } from "./context";
 
 interface Props extends AnchorHTMLAttributes<HTMLAnchorElement> {
@@ -17,5 +18,5 @@ export function RouteLink({ route, onClick: onChosen, ...rest }: Props) {
     navigation.go(route);
     onChosen?.(event);
   };
-  return <a {...rest} href={pathOf(route)} onClick={onClick} />;
+  return <a {...rest} href={addressOf(route)} onClick={onClick} />;
 }

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "react";
 import { signinWays } from "../effects/requests";
 import { hasUnsavedInput } from "../state/selectors";
 import { words } from "../words";
+import { Mark } from "./Brand";
 import { useSelect, useServices } from "./context";
 import { ErrorText, useLoaded, useSubmit } from "./requestState";
 
@@ -12,7 +13,7 @@ export function SignIn() {
   const [providerSignOut] = useState(() => session.takeProviderSignOut());
   return (
     <main className="signin">
-      <span className="mark" aria-hidden="true" />
+      <Mark />
       <h1>{words.session.title}</h1>
       {providerSignOut && (
         <p role="status">

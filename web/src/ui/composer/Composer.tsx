@@ -1,9 +1,8 @@
 /** The form for the next message: text, files, agent and model, and the buttons that send, queue, interrupt or stop. */
-import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useState, useSyncExternalStore } from "react";
+import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useSyncExternalStore } from "react";
 
-import { isBusy } from "../../state/selectors";
+import { type FileRef, type IfBusy, isBusy } from "@turnkeep/client";
 import { type FileUpload, NEW } from "../../state/state";
-import type { FileRef, IfBusy } from "../../wire/types";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Icon } from "../Icon";
@@ -11,13 +10,25 @@ import { AttachButton, pasteHandler, UploadList } from "./attachments";
 
 const NONE: readonly FileUpload[] = [];
 
-export const Composer = memo(function Composer({ threadId }: { threadId: string }) {
-  const { notices, threads, uploads, outbox } = useServices();
+/** The agent and the model that will answer; null for none, and for the default. */
+export interface ModelChoice {
+  readonly agentId: string | null;
+  readonly model: string | null;
+}
+
+interface Props {
+  threadId: string;
+  /** The choice for a conversation that does not exist yet. */
+  choice: ModelChoice;
+  onChoice: (choice: ModelChoice) => void;
+}
+
+export const Composer = memo(function Composer({ threadId, choice, onChoice }: Props) {
+  const { notices, threads, uploads, outbox, host } = useServices();
   const busy = useSelect((state) => isBusy(state.threads[threadId]));
   const live = useSelect((state) => state.threads[threadId]?.live?.id ?? null);
   const attached = useSelect((state) => state.uploads[threadId] ?? NONE);
   const [text, setText] = useDraft(threadId);
-  const [choice, setChoice] = useState<{ agentId: string | null; model: string | null }>({ agentId: null, model: null });
   const area = useRef<HTMLTextAreaElement>(null);
   useTextHeight(area, text);
   useEffect(() => {
@@ -30,12 +41,16 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   const isEmpty = text.trim() === "" && files.length === 0;
   const canSend = !isEmpty && !isUploading;
 
-  const submit = (ifBusy: IfBusy) => {
+  const submit = (ifBusy: IfBusy, steers?: string) => {
     if (isUploading) notices.show(words.composer.waitForUploads);
     if (!canSend) return;
+    if (steers && files.length) {
+      notices.show(words.composer.steerFiles);
+      return;
+    }
     // The choice of the first turn becomes that of the conversation, which later turns use.
     const { agentId, model } = threadId === NEW ? choice : { agentId: null, model: null };
-    void outbox.send({ text: text.trim(), attachments: files, agentId, model, ifBusy });
+    void outbox.send({ text: text.trim(), attachments: files, agentId, model, ifBusy, ...(steers ? { steers } : {}) });
     uploads.attached(threadId);
     setText("");
   };
@@ -45,9 +60,20 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
   };
   const onKeyDown = (event: KeyboardEvent<HTMLTextAreaElement>) => {
+    if (event.key === "ArrowUp" && isEmpty && text === "" && !attached.length && !hasModifier(event)) {
+      event.preventDefault();
+      editLastMessage();
+      return;
+    }
     if (event.key !== "Enter" || event.shiftKey || event.nativeEvent.isComposing) return;
     event.preventDefault();
-    submit((event.ctrlKey || event.metaKey) && busy ? "interrupt" : "enqueue");
+    if (event.altKey && live !== null) submit("enqueue", live);
+    else submit((event.ctrlKey || event.metaKey) && busy ? "interrupt" : "enqueue");
+  };
+  /** The pressed button goes away with the text. */
+  const submitAndFocus = (ifBusy: IfBusy, steers?: string) => {
+    submit(ifBusy, steers);
+    if (matchMedia("(pointer: fine)").matches) area.current?.focus();
   };
   const attach = (files: readonly File[]) => uploads.attach(threadId, files);
 
@@ -62,6 +88,7 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
       <UploadList uploads={attached} />
       <textarea
         id="message"
+        dir="auto"
         ref={area}
         rows={1}
         value={text}
@@ -72,18 +99,28 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
         onKeyDown={onKeyDown}
         onPaste={pasteHandler(attach)}
       />
+      {busy && canSend && (
+        <div className="composer-when" role="group" aria-label={words.composer.when}>
+          <span>{words.composer.whenQueue}</span>
+          {live !== null && files.length === 0 && (
+            <button type="button" className="button" onClick={() => submitAndFocus("enqueue", live)} aria-label={words.composer.steer} title={words.composer.steer}>
+              <Icon name="steer" />
+              {words.composer.steerShort}
+            </button>
+          )}
+          <button type="button" className="button" onClick={() => submitAndFocus("interrupt")} aria-label={words.composer.interrupt} title={words.composer.interrupt}>
+            <Icon name="bolt" />
+            {words.composer.interruptShort}
+          </button>
+        </div>
+      )}
       <div className="composer-foot">
         <AttachButton onFiles={attach} />
-        <ModelChoice threadId={threadId} choice={choice} onChoice={setChoice} isNew={threadId === NEW} />
+        {!host && <ModelSelects threadId={threadId} choice={choice} onChoice={onChoice} isNew={threadId === NEW} />}
         <span id="message-keys" className="visually-hidden">
-          {words.composer.keys}
+          {live !== null ? words.composer.busyKeys : words.composer.keys}
         </span>
         <span className="composer-gap" />
-        {busy && canSend && (
-          <button type="button" className="tool" onClick={() => submit("interrupt")} aria-label={words.composer.interrupt} title={words.composer.interrupt}>
-            <Icon name="bolt" />
-          </button>
-        )}
         {live !== null && (
           <button key="stop" type="button" className={isEmpty ? "send is-stop" : "tool is-stop"} onClick={stop} aria-label={words.composer.stop} title={words.composer.stop}>
             <Icon name="stop" />
@@ -106,6 +143,22 @@ export const Composer = memo(function Composer({ threadId }: { threadId: string 
   );
 });
 
+const hasModifier = (event: KeyboardEvent): boolean => event.shiftKey || event.ctrlKey || event.metaKey || event.altKey || event.nativeEvent.isComposing;
+
+/** How many frames to wait until the list has drawn its end. */
+const MAX_FRAMES = 30;
+
+/** Opens the editor of the last message that can be edited. The list scrolls to it first, if it is not drawn. */
+function editLastMessage(frames = 0): void {
+  const toEnd = document.querySelector<HTMLElement>(".to-end");
+  if (toEnd && frames < MAX_FRAMES) {
+    toEnd.click();
+    requestAnimationFrame(() => editLastMessage(frames + 1));
+    return;
+  }
+  [...document.querySelectorAll<HTMLElement>('[data-opens="editor"]')].at(-1)?.click();
+}
+
 /** The text of the next message, and a function that changes it. */
 function useDraft(threadId: string): [string, (text: string) => void] {
   const { drafts } = useServices();
@@ -123,15 +176,8 @@ function useTextHeight(area: React.RefObject<HTMLTextAreaElement | null>, text: 
   }, [area, text]);
 }
 
-interface ChoiceProps {
-  threadId: string;
-  isNew: boolean;
-  choice: { agentId: string | null; model: string | null };
-  onChoice: (choice: ChoiceProps["choice"]) => void;
-}
-
 /** Which agent and model answer. In a new conversation the choice belongs to the first turn, later to the conversation. */
-function ModelChoice({ threadId, isNew, choice, onChoice }: ChoiceProps) {
+function ModelSelects({ threadId, isNew, choice, onChoice }: Props & { isNew: boolean }) {
   const { threads } = useServices();
   const agents = useSelect((state) => state.agents);
   const models = useSelect((state) => state.models);
@@ -145,18 +191,18 @@ function ModelChoice({ threadId, isNew, choice, onChoice }: ChoiceProps) {
 
   const chooseAgent = (value: string) => {
     if (isNew) onChoice({ ...choice, agentId: value || null });
-    else if (value) void threads.choose(threadId, { agent_id: value });
+    else void threads.choose(threadId, { agent_id: value || null });
   };
   const chooseModel = (value: string) => {
     if (isNew) onChoice({ ...choice, model: value || null });
-    else if (value) void threads.choose(threadId, { model: value });
+    else void threads.choose(threadId, { model: value || null });
   };
   return (
     <>
       {(agents.length > 0 || agentId) && (
         <span className="choice">
           <select aria-label={words.composer.agent} value={agentId ?? ""} onChange={(event) => chooseAgent(event.target.value)} title={words.composer.agent}>
-            {(isNew || !agentId) && <option value="">{words.composer.noAgent}</option>}
+            <option value="">{words.composer.noAgent}</option>
             {agentId && !agent && <option value={agentId}>{words.composer.agent}</option>}
             {agents.map((one) => (
               <option key={one.id} value={one.id}>
@@ -168,7 +214,7 @@ function ModelChoice({ threadId, isNew, choice, onChoice }: ChoiceProps) {
       )}
       <span className="choice">
         <select aria-label={words.composer.model} value={model ?? ""} onChange={(event) => chooseModel(event.target.value)} title={words.composer.model}>
-          {(isNew || !model) && <option value="">{agent?.model ? words.composer.agentModel : words.composer.defaultModel(fallback)}</option>}
+          <option value="">{agent?.model ? words.composer.agentModel : words.composer.defaultModel(fallback)}</option>
           {[...names].map((name) => (
             <option key={name} value={name}>
               {name}

@@ -1,8 +1,8 @@
 /** Files of a message that is being written: the button that adds them, the list of them, and files that are pasted. */
 import { type ClipboardEvent, useRef } from "react";
 
+import type { FileRef } from "@turnkeep/client";
 import type { FileUpload } from "../../state/state";
-import type { FileRef } from "../../wire/types";
 import { sizeInWords, words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Icon } from "../Icon";
@@ -54,7 +54,9 @@ export function UploadList({ uploads: attached, kept = [], onRemove }: ListProps
       {kept.map((file) => (
         <li key={file.file_id} className="chip" data-state="kept">
           {isPicture(file.mime_type) ? <Preview file={file} className="thumb" /> : <Icon name="file" />}
-          <span className="chip-name">{file.name}</span>
+          <span className="chip-name" dir="auto">
+            {file.name}
+          </span>
           <span className="chip-size">{sizeInWords(file.size)}</span>
           <RemoveFile name={file.name} onRemove={() => onRemove?.(file)} />
         </li>
@@ -65,7 +67,9 @@ export function UploadList({ uploads: attached, kept = [], onRemove }: ListProps
         return (
           <li key={one.key} className={one.error ? "chip is-failure" : "chip"} data-state={isDone ? "done" : one.error ? "failed" : "uploading"}>
             <Thumb upload={one} />
-            <span className="chip-name">{one.name}</span>
+            <span className="chip-name" dir="auto">
+              {one.name}
+            </span>
             <span className="chip-size">{isDone || one.error ? sizeInWords(one.size) : `${percent} %`}</span>
             {!isDone && !one.error && <progress max={100} value={percent} aria-label={words.composer.uploading(one.name, percent)} />}
             {one.error && (

@@ -42,21 +42,27 @@ interface BlockProps {
 
 const Block = memo(
   function Block({ token, cites, isOpen }: BlockProps) {
-    return drawBlock(token, cites, isOpen);
+    return drawBlock(token, cites, isOpen, "auto");
   },
   (a, b) => a.token.raw === b.token.raw && a.token.type === b.token.type && a.cites === b.cites && a.isOpen === b.isOpen,
 );
 
-function drawBlock(token: Token, cites: Cites | undefined, isOpen: boolean): ReactNode {
+/**
+ * Each outermost block is written from the side that its first letter asks for. The blocks inside of it follow it: an
+ * element with a direction of its own would not count for the one around it.
+ */
+type Direction = "auto" | undefined;
+
+function drawBlock(token: Token, cites: Cites | undefined, isOpen: boolean, dir: Direction): ReactNode {
   switch (token.type) {
     case "space":
     case "def":
       return null;
     case "heading":
       // The page itself uses the first two levels.
-      return createElement(`h${Math.min((token as Tokens.Heading).depth + 2, 6)}`, null, inline(token.tokens, cites));
+      return createElement(`h${Math.min((token as Tokens.Heading).depth + 2, 6)}`, { dir }, inline(token.tokens, cites));
     case "paragraph":
-      return <p>{inline(token.tokens, cites)}</p>;
+      return <p dir={dir}>{inline(token.tokens, cites)}</p>;
     case "text":
       return token.tokens ? inline(token.tokens, cites) : drawText((token as Tokens.Text).text);
     case "code": {
@@ -66,40 +72,49 @@ function drawBlock(token: Token, cites: Cites | undefined, isOpen: boolean): Rea
     case "maths":
       return <Maths text={(token as MathsToken).text} isBlock />;
     case "blockquote":
-      return <blockquote>{blocks(token.tokens, cites)}</blockquote>;
+      return <blockquote dir={dir}>{blocks(token.tokens, cites)}</blockquote>;
     case "list":
-      return drawList(token as Tokens.List, cites);
+      return drawList(token as Tokens.List, cites, dir);
     case "table":
-      return drawTable(token as Tokens.Table, cites);
+      return drawTable(token as Tokens.Table, cites, dir);
     case "hr":
       return <hr />;
     case "html":
-      return <p className="raw">{token.raw.trimEnd()}</p>;
+      return (
+        <p className="raw" dir={dir}>
+          {token.raw.trimEnd()}
+        </p>
+      );
     default:
-      return <p>{token.raw}</p>;
+      return <p dir={dir}>{token.raw}</p>;
   }
 }
 
 function blocks(tokens: Token[] | undefined, cites: Cites | undefined): ReactNode {
-  return tokens?.map((token, at) => <Fragment key={at}>{drawBlock(token, cites, false)}</Fragment>);
+  return tokens?.map((token, at) => <Fragment key={at}>{drawBlock(token, cites, false, undefined)}</Fragment>);
 }
 
-function drawList(list: Tokens.List, cites: Cites | undefined): ReactNode {
+function drawList(list: Tokens.List, cites: Cites | undefined, dir: Direction): ReactNode {
   const items = list.items.map((item, at) => (
     <li key={at} className={item.task ? "task" : undefined}>
       {item.task && <input type="checkbox" checked={item.checked ?? false} disabled readOnly aria-label={item.checked ? "done" : "to do"} />}
       {blocks(item.tokens.filter((token) => token.type !== "checkbox"), cites)}
     </li>
   ));
-  return list.ordered ? <ol start={list.start === "" ? undefined : Number(list.start)}>{items}</ol> : <ul>{items}</ul>;
+  if (!list.ordered) return <ul dir={dir}>{items}</ul>;
+  return (
+    <ol dir={dir} start={list.start === "" ? undefined : Number(list.start)}>
+      {items}
+    </ol>
+  );
 }
 
-function drawTable(table: Tokens.Table, cites: Cites | undefined): ReactNode {
+function drawTable(table: Tokens.Table, cites: Cites | undefined, dir: Direction): ReactNode {
   const cell = (one: Tokens.TableCell, at: number, isHead: boolean) =>
     createElement(isHead ? "th" : "td", { key: at, className: one.align ? `to-${one.align}` : undefined, ...(isHead ? { scope: "col" } : {}) }, inline(one.tokens, cites));
   return (
     <div className="table" role="region" aria-label="Table" tabIndex={0}>
-      <table>
+      <table dir={dir}>
         <thead>
           <tr>{table.header.map((one, at) => cell(one, at, true))}</tr>
         </thead>
@@ -130,7 +145,7 @@ function drawInline(token: Token, cites: Cites | undefined): ReactNode {
     case "del":
       return <del>{inline(token.tokens, cites)}</del>;
     case "codespan":
-      return <code>{(token as Tokens.Codespan).text}</code>;
+      return <code dir="ltr">{(token as Tokens.Codespan).text}</code>;
     case "br":
       return <br />;
     case "maths":
@@ -183,7 +198,7 @@ const PAUSE_MS = 120;
 const Code = memo(function Code({ text, language, isOpen }: { text: string; language: string; isOpen: boolean }) {
   const coloured = useColoured(text, language, isOpen);
   return (
-    <figure className="code">
+    <figure className="code" dir="ltr">
       <figcaption>
         <span>{language || "text"}</span>
         <CopyButton text={text} label={words.thread.copyCode} />
@@ -233,7 +248,7 @@ const Maths = memo(function Maths({ text, isBlock }: { text: string; isBlock: bo
   }, [text, isBlock]);
   // KaTeX changes the children of the element behind React's back, so each formula gets a new element.
   return (
-    <span key={text} ref={element} className={isBlock ? "maths is-block" : "maths"}>
+    <span key={text} ref={element} dir="ltr" className={isBlock ? "maths is-block" : "maths"}>
       {text}
     </span>
   );

@@ -2,7 +2,7 @@
  * Markdown → tokens. Nothing here produces HTML: tags in a text of a model stay text, and Markdown.tsx turns each token
  * into an element.
  */
-import { Marked, type Token, type Tokens, type TokensList } from "marked";
+import { Marked, type Token, Tokenizer, type Tokens, type TokensList } from "marked";
 
 export interface MathsToken extends Tokens.Generic {
   type: "maths";
@@ -19,8 +19,18 @@ const BLOCK_MATHS = /^ {0,3}(?:\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\])[ \t]*(?:\n
 const INLINE_MATHS = /^(?:\$\$([^$\n]+?)\$\$|\$(?![\s$])((?:\\.|[^$\\\n])*?(?:\\.|[^$\\\s]))\$(?!\d)|\\\(([^\n]+?)\\\))/;
 const CITATION = /^\[(\d{1,3})\](?![([:])/;
 
+/** Where a bare URL ends although no space follows: at a quotation mark, or at a full stop or comma of a script without spaces. */
+const URL_END = /["“”„‟«»‹›「」『』《》。、，]|[‘’…]+$/;
+
 const marked = new Marked({ gfm: true, breaks: false, async: false });
 marked.use({
+  tokenizer: {
+    url(source): Tokens.Link | undefined {
+      const link = Tokenizer.prototype.url.call(this, source);
+      const end = link?.raw.search(URL_END) ?? -1;
+      return end < 0 ? link : Tokenizer.prototype.url.call(this, source.slice(0, end));
+    },
+  },
   extensions: [
     {
       name: "mathsBlock",

@@ -1,11 +1,11 @@
 /** The form of one agent: instructions, model, tools, MCP servers, skills, sandbox and environment. */
 import { useMemo, useRef, useState } from "react";
 
+import type { Agent, Skill } from "@turnkeep/client";
 import { errorText } from "../../effects/notices";
 import { createAgent, replaceAgent, rotateToolSecret } from "../../effects/requests";
 import { readSkillFolder, readSkillZip } from "../../effects/skills";
 import { type AgentFields, fieldsOf, newHttpTool, newMcpServer, specOf } from "../../state/agentForm";
-import type { Agent, Skill } from "../../wire/types";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Field, SelectField, SwitchField } from "../forms";
@@ -51,6 +51,14 @@ export function AgentForm({ agent, onDone }: { agent: Agent | null; onDone: () =
         ))}
       </SelectField>
       <Field label={words.settings.agentTools} hint={words.settings.agentToolsHint} value={fields.tools} onChange={(tools) => change({ tools })} />
+      <Field label={words.settings.agentAsksFor} hint={words.settings.agentAsksForHint} value={fields.asksFor} onChange={(asksFor) => change({ asksFor })} />
+      <SelectField label={words.settings.approvers} value={fields.approvers} onChange={(approvers) => change({ approvers: approvers as AgentFields["approvers"] })}>
+        {(["author", "admin", "both"] as const).map((one) => (
+          <option key={one} value={one}>
+            {words.settings.approverNames[one]}
+          </option>
+        ))}
+      </SelectField>
       <HttpTools fields={fields} onChange={change} />
       <McpServers fields={fields} onChange={change} />
       <Skills skills={fields.skills} onChange={(skills) => change({ skills })} />
@@ -123,6 +131,7 @@ function HttpTools({ fields, onChange }: ListProps) {
           <Field label={words.settings.toolSchema} rows={4} isCode value={tool.schema} onChange={(schema) => update(at, { schema })} />
           <Field label={words.settings.mcpHeaders} rows={2} isCode value={tool.headers} onChange={(headers) => update(at, { headers })} />
           <SwitchField label={words.settings.toolIdempotent} isOn={tool.idempotent} onChange={(idempotent) => update(at, { idempotent })} />
+          <SwitchField label={words.settings.toolAsks} isOn={tool.asks} onChange={(asks) => update(at, { asks })} />
           <Remove name={tool.name} onRemove={() => onChange({ httpTools: fields.httpTools.filter((_, place) => place !== at) })} />
         </div>
       ))}
@@ -148,6 +157,7 @@ function McpServers({ fields, onChange }: ListProps) {
               <Field label={words.settings.mcpName} value={server.name} onChange={(name) => update(at, { name })} isRequired />
               <Field label={words.settings.mcpUrl} type="url" value={server.url} onChange={(url) => update(at, { url })} isRequired />
               <Field label={words.settings.mcpHeaders} rows={2} isCode value={server.headers} onChange={(headers) => update(at, { headers })} />
+              {server.asks !== null && <SwitchField label={words.settings.mcpAsks} isOn={server.asks} onChange={(asks) => update(at, { asks })} />}
             </>
           )}
           <Remove name={server.name} onRemove={() => onChange({ mcpServers: fields.mcpServers.filter((_, place) => place !== at) })} />

@@ -1,8 +1,8 @@
 /** Agents: list, create, edit, delete. */
 import { useState } from "react";
 
+import type { Agent } from "@turnkeep/client";
 import { agents, deleteAgent } from "../../effects/requests";
-import type { Agent } from "../../wire/types";
 import { words } from "../../words";
 import { useServices } from "../context";
 import { ConfirmButton } from "../forms";

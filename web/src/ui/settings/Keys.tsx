@@ -1,8 +1,8 @@
 /** Service keys: create, copy once, revoke. */
 import { useState } from "react";
 
+import type { Key } from "@turnkeep/client";
 import { createKey, keys, revokeKey } from "../../effects/requests";
-import type { Key } from "../../wire/types";
 import { dateInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
 import { ConfirmButton, Field } from "../forms";

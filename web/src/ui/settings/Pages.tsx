@@ -1,9 +1,9 @@
 /** Pages, which agents search and cite. Every member can read them here; admins write them. */
 import { useCallback, useEffect, useState } from "react";
 
+import type { KnowledgePage, PageItem } from "@turnkeep/client";
 import { createPage, deletePage, pages, readPage, replacePage } from "../../effects/requests";
 import { pathOf, type KnowledgeItem, type Route } from "../../state/route";
-import type { KnowledgePage, PageItem } from "../../wire/types";
 import { dateInWords, sizeInWords, words } from "../../words";
 import { ConfirmButton, Field } from "../forms";
 import { Icon } from "../Icon";

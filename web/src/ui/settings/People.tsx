@@ -1,8 +1,8 @@
 /** People: invite them, give them a role, disable them, and end their sessions. For admins. */
 import { useCallback, useState } from "react";
 
+import type { Invite, User } from "@turnkeep/client";
 import { changeUser, createInvite, deleteInvite, endUserSession, endUserSessions, invites, users, userSessions } from "../../effects/requests";
-import type { Invite, User } from "../../wire/types";
 import { timeInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
 import { useSelect } from "../context";

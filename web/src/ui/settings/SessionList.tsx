@@ -1,5 +1,5 @@
 /** Browsers that are signed in, each with a button that ends its session. */
-import type { PageSession } from "../../wire/types";
+import type { PageSession } from "@turnkeep/client";
 import { browserInWords, timeInWords, words } from "../../words";
 import { ConfirmButton } from "../forms";
 

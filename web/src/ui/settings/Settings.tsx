@@ -5,7 +5,7 @@ import { type KnowledgeItem, SECTIONS, type Section } from "../../state/route";
 import { isAdmin } from "../../state/selectors";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
-import { Icon } from "../Icon";
+import { Head } from "../Head";
 import { Account } from "./Account";
 import { Agents } from "./Agents";
 import { Keys } from "./Keys";
@@ -39,12 +39,9 @@ export default function Settings({ section, item, onMenu }: Props) {
   }, [shown]);
   return (
     <main className="main settings">
-      <header className="head">
-        <button type="button" className="tool only-narrow" onClick={onMenu} aria-label={words.openMenu}>
-          <Icon name="menu" />
-        </button>
+      <Head onMenu={onMenu}>
         <h1 className="title">{words.settings.title}</h1>
-      </header>
+      </Head>
       <nav className="tabs" aria-label={words.settings.title}>
         {offered.map((one) => (
           <a

@@ -1,8 +1,8 @@
 /** The usage of this month, and the limits of the workspace. */
 import { useEffect, useState } from "react";
 
+import type { Workspace } from "@turnkeep/client";
 import { changeWorkspace, usage, workspaces } from "../../effects/requests";
-import type { Workspace } from "../../wire/types";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Field, SelectField } from "../forms";

@@ -1,8 +1,8 @@
 /** Webhooks: make them, copy the secret once, enable and disable them, and see what was sent. For admins. */
 import { useCallback, useState } from "react";
 
+import type { Webhook, WebhookDelivery, WebhookEvent } from "@turnkeep/client";
 import { changeWebhook, createWebhook, deleteWebhook, deliveries, redeliver, webhooks } from "../../effects/requests";
-import type { Webhook, WebhookDelivery, WebhookEvent } from "../../wire/types";
 import { timeInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
 import { ConfirmButton, Field, SwitchField } from "../forms";

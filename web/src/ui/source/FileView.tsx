@@ -3,11 +3,10 @@ import { type ReactNode, useCallback, useMemo, useRef } from "react";
 
 import { readFile, readText } from "../../effects/requests";
 import type { Passage } from "../../state/route";
-import { fileContent } from "../../wire/addresses";
 import { sizeInWords, words } from "../../words";
 import { Icon } from "../Icon";
 import { useLoaded } from "../requestState";
-import { isPicture, Preview } from "../thread/Files";
+import { isPicture, Preview, useDownload } from "../thread/Files";
 import { usePassage } from "./citedPassage";
 import { LoadProblem, SourceHeader, SourceNote } from "./SourceHeader";
 
@@ -20,6 +19,7 @@ interface Props {
 export function FileView({ id, passage, tools }: Props) {
   const loaded = useLoaded(useCallback(() => readFile(id), [id]));
   const file = loaded.value?.id === id ? loaded.value : null;
+  const link = useDownload(id, file?.name ?? "");
   const about = file ? [passage?.part, sizeInWords(file.size)].filter(Boolean).join(" · ") : null;
   return (
     <>
@@ -27,7 +27,7 @@ export function FileView({ id, passage, tools }: Props) {
       {!file && <LoadProblem loaded={loaded} missing={words.source.fileGone} />}
       {file && (
         <p>
-          <a className="button is-link" href={fileContent(file.id)} download={file.name}>
+          <a className="button is-link" {...link}>
             <Icon name="download" />
             {words.source.download}
           </a>

@@ -1,9 +1,9 @@
 /** A page: its Markdown, with the cited passage marked. */
 import { type ReactNode, useCallback, useRef } from "react";
 
+import type { KnowledgePage } from "@turnkeep/client";
 import { readPage } from "../../effects/requests";
 import type { Passage } from "../../state/route";
-import type { KnowledgePage } from "../../wire/types";
 import { dateInWords, words } from "../../words";
 import { Markdown } from "../markdown/Markdown";
 import { useLoaded } from "../requestState";

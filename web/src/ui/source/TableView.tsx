@@ -1,8 +1,8 @@
 /** A table: its rows around the cited one, or the rows that a search finds. The cited row is marked. */
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 
+import type { Table, TableRow } from "@turnkeep/client";
 import { readTable, rows, rowsFrom } from "../../effects/requests";
-import type { Table, TableRow } from "../../wire/types";
 import { words } from "../../words";
 import { Field } from "../forms";
 import { ErrorText, useLoaded, useSubmit } from "../requestState";

@@ -4,22 +4,27 @@
  */
 import { type RefObject, useEffect, useState } from "react";
 
-import { locate } from "../../state/passage";
+import { locate, locateWords } from "../../state/passage";
 import type { Passage } from "../../state/route";
 
 const NAME = "cited";
 const BLOCKS = "p, li, tr, pre, h3, h4, h5, h6, blockquote, .maths, .bubble";
 
-/** Mark the passage and remove earlier marks. Returns its first block, or null if the passage is not found. */
-export function markPassage(root: HTMLElement, quote: string): HTMLElement | null {
+/**
+ * Mark the passage, or the words `found` in it, and remove earlier marks. Returns the first block of it, or null if the
+ * passage is not there.
+ */
+export function markPassage(root: HTMLElement, quote: string, found?: string): HTMLElement | null {
   unmark(root);
   const nodes = textNodes(root);
-  const found = locate(nodes.map((node) => node.data).join("\n"), quote);
-  if (!found) return null;
-  const range = rangeOf(nodes, found.start, found.end);
-  if (!range) return null;
-  globalThis.CSS.highlights?.set(NAME, new Highlight(range));
-  return markBlocks(root, nodes.filter((node) => range.intersectsNode(node)));
+  const text = nodes.map((node) => node.data).join("\n");
+  const passage = locate(text, quote);
+  if (!passage) return null;
+  const words = found ? locateWords(text, passage, found) : [];
+  const ranges = (words.length ? words : [passage]).flatMap(({ start, end }) => rangeOf(nodes, start, end) ?? []);
+  if (!ranges.length) return null;
+  globalThis.CSS.highlights?.set(NAME, new Highlight(...ranges));
+  return markBlocks(root, nodes.filter((node) => ranges.some((range) => range.intersectsNode(node))));
 }
 
 /** Mark the heading with this text. Returns it, or null if there is none. */

@@ -2,21 +2,19 @@
 import { useRef, useState } from "react";
 import { flushSync } from "react-dom";
 
-import { messageText } from "../../state/message";
-import type { Failure } from "../../state/thread";
-import { shownParts, type TurnDisplay, waitingFor } from "../../state/turn";
-import type { IfBusy, Message, Part } from "../../wire/types";
+import { type Failure, type IfBusy, isRunning, type Message, messageText, type Part, shownParts, type SteeredWords, type TurnDisplay, waitingFor } from "@turnkeep/client";
 import { timeInWords, words } from "../../words";
 import { useServices } from "../context";
 import { CopyButton } from "../CopyButton";
 import { Icon } from "../Icon";
 import { Parts } from "./Parts";
+import { WaitView } from "./WaitView";
 
 interface Props {
   threadId: string;
   isBusy: boolean;
   /** The turn while it runs, the message when it has ended. */
-  row: { turn: TurnDisplay } | { message: Message };
+  row: { turn: TurnDisplay } | { message: Message; steered: readonly SteeredWords[] };
 }
 
 export function AssistantMessage({ threadId, isBusy, row }: Props) {
@@ -25,10 +23,12 @@ export function AssistantMessage({ threadId, isBusy, row }: Props) {
   const [whole, setWhole] = useState<readonly Part[] | null>(null);
   const parts = "turn" in row ? shownParts(row.turn) : (whole ?? row.message.content);
   const { sources } = "turn" in row ? row.turn : row.message;
+  const { steered } = "turn" in row ? row.turn : row;
   return (
-    <article className={live ? "message is-assistant is-live" : "message is-assistant"} aria-label={words.thread.assistant} aria-busy={live ? true : undefined} data-turn={turnId}>
-      <Parts turnId={turnId} threadId={threadId} parts={parts} sources={sources} isGrowing={live !== null && (live.text !== "" || live.reasoning !== "")} />
+    <article className={live ? "message is-assistant is-live" : "message is-assistant"} aria-label={words.thread.assistant} aria-busy={live && !live.wait ? true : undefined} data-turn={turnId}>
+      <Parts turnId={turnId} threadId={threadId} parts={parts} sources={sources} steered={steered} isGrowing={live !== null && (live.text !== "" || live.reasoning !== "")} />
       {!live && parts.some((part) => "is_cut" in part && part.is_cut) && <ShowAll turnId={turnId} onLoaded={setWhole} />}
+      {live?.wait && <WaitView threadId={threadId} turn={live} />}
       {"turn" in row ? <WaitingNote turn={row.turn} /> : <MessageFooter threadId={threadId} isBusy={isBusy} message={row.message} />}
     </article>
   );
@@ -36,7 +36,9 @@ export function AssistantMessage({ threadId, isBusy, row }: Props) {
 
 function WaitingNote({ turn }: { turn: TurnDisplay }) {
   const waiting = waitingFor(turn);
-  if (waiting === "words" || (waiting === "first_word" && turn.reasoning)) return null;
+  // The card, the step that runs, and the text or the thoughts that grow say it themselves.
+  if (waiting === "approval" || waiting === "client_tools" || waiting === "words") return null;
+  if (turn.content.some(isRunning) || (waiting === "first_word" && turn.reasoning)) return null;
   return (
     <div className="waiting">
       <span className="dots" aria-hidden="true">
@@ -44,7 +46,7 @@ function WaitingNote({ turn }: { turn: TurnDisplay }) {
         <i />
         <i />
       </span>
-      {waiting === "queue" ? words.thread.waiting : words.thread.thinking}
+      {waiting === "queue" ? words.thread.waiting : waiting === "tools" ? words.thread.calling : words.thread.thinking}
     </div>
   );
 }

@@ -1,9 +1,8 @@
 /** The editor of a sent message, with its files. While an answer is written, the edit is queued or interrupts it. */
 import { type KeyboardEvent, useEffect, useLayoutEffect, useRef } from "react";
 
-import { editUploadKey, type MessageEdit } from "../../state/edits";
+import { editUploadKey, type IfBusy, type MessageEdit } from "@turnkeep/client";
 import type { FileUpload } from "../../state/state";
-import type { IfBusy } from "../../wire/types";
 import { words } from "../../words";
 import { AttachButton, pasteHandler, UploadList } from "../composer/attachments";
 import { useSelect, useServices } from "../context";
@@ -61,6 +60,7 @@ export function MessageEditor({ threadId, turnId, edit, isBusy, isNew }: Props) 
     >
       <UploadList uploads={attached} kept={files} onRemove={(file) => branches.removeFile(threadId, turnId, file.file_id)} />
       <textarea
+        dir="auto"
         ref={area}
         value={text}
         rows={Math.min(12, text.split("\n").length + 1)}

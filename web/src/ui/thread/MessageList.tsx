@@ -2,14 +2,13 @@
 import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { VList, type VListHandle } from "virtua";
 
-import { sentByThisPage } from "../../state/queue";
-import { isBusy, openRows, settledRows } from "../../state/selectors";
-import type { MessageRow } from "../../state/selectors";
-import type { Thread } from "../../state/thread";
+import { isBusy, type MessageRow, openRows, sentByThisPage, settledRows, type Thread, waitingFor } from "@turnkeep/client";
+import type { Passage } from "../../state/route";
 import { words } from "../../words";
 import { useServices } from "../context";
 import { Icon } from "../Icon";
 import { OpenedProvider } from "./Disclosure";
+import { PrintedRows } from "./PrintedRows";
 import { ThreadRow } from "./ThreadRow";
 import { useAutoScroll } from "./useAutoScroll";
 import { useCitedMessage } from "./useCitedMessage";
@@ -20,16 +19,16 @@ const NEAR_BEGINNING_PX = 900;
 
 interface Props {
   thread: Thread;
-  /** A quote of the cited message, which is searched and shown. */
-  quote: string | undefined;
+  /** A passage of the message that is cited or was found, which is searched and shown. */
+  passage: Passage | undefined;
 }
 
-export const MessageList = memo(function MessageList({ thread, quote }: Props) {
+export const MessageList = memo(function MessageList({ thread, passage }: Props) {
   const { threads } = useServices();
   const root = useRef<HTMLDivElement>(null);
   const list = useRef<VListHandle>(null);
-  const { messages, older, live, outbox } = thread;
-  const settled = useMemo(() => settledRows({ messages, older }), [messages, older]);
+  const { messages, older, live, outbox, steered } = thread;
+  const settled = useMemo(() => settledRows({ messages, older, steered }), [messages, older, steered]);
   const rows = useMemo(() => [...settled, ...openRows({ live, outbox })], [settled, live, outbox]);
   const busy = isBusy(thread);
   const [opened] = useState(() => new Set<string>());
@@ -37,7 +36,7 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
   const { isAtEnd, follow, toEnd, stay, onScroll: scrolled } = useAutoScroll(root, list);
   const isShifted = useIsShifted(rows[0]?.key === "older" ? rows[1]?.key : rows[0]?.key, rows.length);
 
-  const search = useCitedMessage(thread, quote, rows, root, list, stay);
+  const search = useCitedMessage(thread, passage, rows, root, list, stay);
 
   // A message that was sent here scrolls to the end. One of another client does not.
   const outgoing = sentByThisPage(thread).length;
@@ -62,6 +61,8 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
     if (!content) return undefined;
     const observer = new ResizeObserver(follow);
     observer.observe(content);
+    // The composer and the notices below the list grow and shrink too.
+    if (root.current) observer.observe(root.current);
     return () => observer.disconnect();
   }, [follow]);
 
@@ -88,10 +89,11 @@ export const MessageList = memo(function MessageList({ thread, quote }: Props) {
             </div>
           )}
         </VList>
+        <PrintedRows rows={rows} threadId={thread.id} />
       </OpenedProvider>
       {search && (
         <p className="thread-note" role="status">
-          {search === "running" ? words.source.lookingForMessage : words.source.messageGone}
+          {search === "running" ? words.source.lookingForMessage : passage?.found ? words.source.hitGone : words.source.messageGone}
         </p>
       )}
       {!isAtEnd && (
@@ -118,16 +120,18 @@ function useIsShifted(firstKey: string | undefined, count: number): boolean {
 function Announcer({ thread }: { thread: Thread }) {
   const [text, setText] = useState("");
   const liveId = thread.live?.id ?? null;
+  const waiting = thread.live?.wait ? waitingFor(thread.live) : null;
   const before = useRef<string | null>(null);
   const last = thread.messages.at(-1);
   useEffect(() => {
-    if (liveId !== null) setText(words.thread.answerBegan);
+    if (waiting !== null) setText(waiting === "approval" ? words.wait.needed : words.wait.waits);
+    else if (liveId !== null) setText(words.thread.answerBegan);
     else if (before.current !== null) {
       const status = last?.status;
       setText(status === "cancelled" ? words.thread.answerStopped : status === "failed" ? words.thread.answerFailed : words.thread.answerDone);
     }
     before.current = liveId;
-  }, [liveId, last?.status]);
+  }, [liveId, waiting, last?.status]);
   return (
     <div className="visually-hidden" role="status">
       {text}

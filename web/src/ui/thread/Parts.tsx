@@ -1,8 +1,8 @@
 /** The parts of a message, one small component for each kind. */
 import { Fragment, memo, useMemo } from "react";
 
+import type { Part, Source, SteeredWords, StepPart } from "@turnkeep/client";
 import { sourceOf } from "../../state/sources";
-import type { Part, Source, StepPart } from "../../wire/types";
 import { durationInWords, words } from "../../words";
 import { Icon } from "../Icon";
 import { type Cites, Markdown } from "../markdown/Markdown";
@@ -15,15 +15,17 @@ interface Props {
   threadId: string;
   parts: readonly Part[];
   sources: readonly Source[];
+  /** Words of the user that were added while the answer was written. */
+  steered: readonly SteeredWords[];
   /** Whether the last part is still growing. */
   isGrowing: boolean;
 }
 
-export const Parts = memo(function Parts({ turnId, threadId, parts, sources, isGrowing }: Props) {
+export const Parts = memo(function Parts({ turnId, threadId, parts, sources, steered, isGrowing }: Props) {
   const cites = useMemo(() => (sources.length ? citesOf(turnId, threadId, sources) : undefined), [turnId, threadId, sources]);
   return (
     <>
-      {grouped(parts).map((group, at, all) => {
+      {grouped(parts, steered).map((group, at, all) => {
         const isLast = isGrowing && at === all.length - 1;
         switch (group.type) {
           case "text":
@@ -36,6 +38,14 @@ export const Parts = memo(function Parts({ turnId, threadId, parts, sources, isG
                 {group.steps.map((step) => (
                   <Step key={step.id} turnId={turnId} step={step} />
                 ))}
+              </div>
+            );
+          case "steered":
+            return (
+              <div key={at} className="steered" role="group" aria-label={words.thread.steered}>
+                <div className="bubble" dir="auto">
+                  {group.text}
+                </div>
               </div>
             );
           case "files":
@@ -59,14 +69,18 @@ function citesOf(turnId: string, threadId: string, sources: readonly Source[]): 
 }
 
 type Group =
-  | { type: "text" | "reasoning"; text: string }
+  | { type: "text" | "reasoning" | "steered"; text: string }
   | { type: "steps"; steps: Extract<Part, { type: "step" }>[] }
   | { type: "files"; files: Extract<Part, { type: "file" }>[] };
 
-/** Neighbouring steps are drawn as one group, and so are neighbouring files. */
-function grouped(parts: readonly Part[]): Group[] {
+/** Neighbouring steps are drawn as one group, and so are neighbouring files. Words that steered the turn stand at their place. */
+function grouped(parts: readonly Part[], steered: readonly SteeredWords[]): Group[] {
   const groups: Group[] = [];
-  for (const part of parts) {
+  const addSteered = (at: number, isEnd: boolean) => {
+    for (const words of steered) if (isEnd ? words.at >= at : words.at === at) groups.push({ type: "steered", text: words.text });
+  };
+  for (const [at, part] of parts.entries()) {
+    addSteered(at, false);
     const last = groups.at(-1);
     if (part.type === "step" && last?.type === "steps") last.steps.push(part);
     else if (part.type === "step") groups.push({ type: "steps", steps: [part] });
@@ -74,6 +88,7 @@ function grouped(parts: readonly Part[]): Group[] {
     else if (part.type === "file") groups.push({ type: "files", files: [part] });
     else groups.push({ type: part.type, text: part.text });
   }
+  addSteered(parts.length, true);
   return groups;
 }
 
@@ -85,7 +100,9 @@ function Reasoning({ name, text, isGrowing }: { name: string; text: string; isGr
         <span>{isGrowing ? words.thread.reasoningLive : words.thread.reasoning}</span>
         <Icon name="down" />
       </summary>
-      <div className="reasoning-text">{text}</div>
+      <div className="reasoning-text">
+        <Markdown text={text} isGrowing={isGrowing} />
+      </div>
     </Disclosure>
   );
 }
@@ -95,16 +112,17 @@ const MAX_CHARS = 1_000_000;
 
 /** One step, a row that is updated in place: what ran, its arguments, its result, and how long it took. */
 const Step = memo(function Step({ turnId, step }: { turnId: string; step: StepPart }) {
+  const end = endOf(step);
   return (
-    <Disclosure name={`${turnId}:${step.id}`} className={`step is-${step.status}`} data-step={step.id}>
+    <Disclosure name={`${turnId}:${step.id}`} className={`step is-${end === "denied" ? "failed" : end}`} data-step={step.id}>
       <summary>
         <span className="step-mark" aria-hidden="true">
-          {step.status === "running" ? <span className="spinner" /> : <Icon name={step.status === "failed" ? "warn" : "check"} />}
+          {end === "running" ? <span className="spinner" /> : <Icon name={end === "succeeded" ? "check" : end === "stopped" ? "stop" : "warn"} />}
         </span>
         <span className="step-name">{step.name}</span>
         <span className="step-gist">{gist(step.args)}</span>
         <span className="step-end">
-          <span className={step.status === "succeeded" ? "visually-hidden" : undefined}>{words.thread.step[step.status]}</span>
+          <span className={end === "succeeded" ? "visually-hidden" : undefined}>{words.thread.step[end]}</span>
           {step.durationMs !== undefined && <span className="step-time"> {durationInWords(step.durationMs)}</span>}
         </span>
         <Icon name="down" />
@@ -112,11 +130,18 @@ const Step = memo(function Step({ turnId, step }: { turnId: string; step: StepPa
       <div className="step-body">
         <Value label={words.thread.stepArguments} value={step.args} />
         <Value label={words.thread.stepResult} value={step.result} />
-        <Value label={words.thread.stepError} value={step.error} />
+        <Value label={end === "stopped" ? words.thread.stepStopped : words.thread.stepError} value={step.error} />
       </div>
     </Disclosure>
   );
 });
+
+/** How a step ended, for a reader. The server calls each step without a result failed; its words tell denied and stopped ones apart. */
+function endOf(step: StepPart): StepPart["status"] | "denied" | "stopped" {
+  if (step.status !== "failed" || typeof step.error !== "string") return step.status;
+  if (/^Denied( by |: )/.test(step.error)) return "denied";
+  return /^(outcome_unknown: |Not answered: |Allowed by .*, but )the turn was stopped before /.test(step.error) ? "stopped" : "failed";
+}
 
 function Value({ label, value }: { label: string; value: unknown }) {
   if (value === undefined || value === null || value === "") return null;

@@ -2,8 +2,8 @@
 import { type CSSProperties, type KeyboardEvent, memo, type MouseEvent, useEffect, useRef, useState } from "react";
 import { createPortal } from "react-dom";
 
+import type { Source } from "@turnkeep/client";
 import { numberOf, plainSnippet, targetOf, type Target } from "../../state/sources";
-import type { Source } from "../../wire/types";
 import { words } from "../../words";
 import { Icon, type IconName } from "../Icon";
 import { safeHref } from "../markdown/parser";

@@ -1,10 +1,7 @@
 /** One row of a thread: a message, the answer that is being written, or an outgoing message. */
 import { memo, useState } from "react";
 
-import { messageText } from "../../state/message";
-import type { MessageRow } from "../../state/selectors";
-import type { OutgoingMessage } from "../../state/thread";
-import type { Message } from "../../wire/types";
+import { type MessageRow, messageText, type OutgoingMessage, type ThreadMessage } from "@turnkeep/client";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { CopyButton } from "../CopyButton";
@@ -44,7 +41,7 @@ export const ThreadRow = memo(function ThreadRow({ row, threadId, isBusy }: Prop
   }
 });
 
-function UserMessage({ message, threadId, isBusy }: { message: Message; threadId: string; isBusy: boolean }) {
+function UserMessage({ message, threadId, isBusy }: { message: ThreadMessage; threadId: string; isBusy: boolean }) {
   const { branches } = useServices();
   const edit = useSelect((state) => state.threads[threadId]?.edits[message.turn_id]);
   const [isOpenedHere, setIsOpenedHere] = useState(false);
@@ -52,7 +49,9 @@ function UserMessage({ message, threadId, isBusy }: { message: Message; threadId
   if (message.role === "system")
     return (
       <article className="message is-system" aria-label={words.thread.system}>
-        <div className="bubble">{text}</div>
+        <div className="bubble" dir="auto">
+          {text}
+        </div>
       </article>
     );
   const openEditor = () => {
@@ -61,18 +60,25 @@ function UserMessage({ message, threadId, isBusy }: { message: Message; threadId
   };
   return (
     <article className="message is-user" aria-label={words.thread.you} data-turn={message.turn_id}>
-      {edit ? (
+      {edit && !message.isSteer ? (
         <MessageEditor threadId={threadId} turnId={message.turn_id} edit={edit} isBusy={isBusy} isNew={isOpenedHere} />
       ) : (
         <>
           <FileList files={message.attachments} label={words.thread.attachments} />
           <div className="question">
-            {text && <div className="bubble">{text}</div>}
+            {text && (
+              <div className="bubble" dir="auto">
+                {text}
+              </div>
+            )}
             <div className="actions">
               <CopyButton text={text} label={words.thread.copyMessage} />
-              <button type="button" className="tool" data-opens="editor" onClick={openEditor} aria-label={words.thread.edit} title={words.thread.edit}>
-                <Icon name="pencil" />
-              </button>
+              {/* An edit replaces the question of a turn. Words that steered it are part of its answer. */}
+              {!message.isSteer && (
+                <button type="button" className="tool" data-opens="editor" onClick={openEditor} aria-label={words.thread.edit} title={words.thread.edit}>
+                  <Icon name="pencil" />
+                </button>
+              )}
             </div>
           </div>
         </>
@@ -83,14 +89,19 @@ function UserMessage({ message, threadId, isBusy }: { message: Message; threadId
 
 function OutgoingRow({ threadId, outgoing }: { threadId: string; outgoing: OutgoingMessage }) {
   const { outbox } = useServices();
-  const { turn_id: turnId } = outgoing;
+  const { turn_id: turnId, steers } = outgoing;
+  const isSteering = useSelect((state) => steers !== undefined && state.threads[threadId]?.live?.id === steers);
   return (
     <article className="message is-user is-waiting" aria-label={words.thread.you}>
       <FileList files={outgoing.attachments} label={words.thread.attachments} />
-      {outgoing.text && <div className="bubble">{outgoing.text}</div>}
+      {outgoing.text && (
+        <div className="bubble" dir="auto">
+          {outgoing.text}
+        </div>
+      )}
       <div className="outgoing-foot">
         {outgoing.status === "sending" && <span>{words.thread.sending}</span>}
-        {outgoing.status === "queued" && <span>{outgoing.branch ? words.thread.queuedBranch[outgoing.branch] : words.thread.queued}</span>}
+        {outgoing.status === "queued" && <span>{outgoing.branch ? words.thread.queuedBranch[outgoing.branch] : isSteering ? words.thread.steering : words.thread.queued}</span>}
         {outgoing.status === "refused" && (
           <span className="is-failure" role="alert">
             {words.thread.refused} {outgoing.error?.message}

@@ -1,12 +1,10 @@
-/** Finds the cited message by its quote, loading earlier messages as needed, and shows it. */
+/** Finds the message that is cited, or that a search has found, loading earlier messages as needed, and shows it. */
 import { type RefObject, useEffect, useRef, useState } from "react";
 import type { VListHandle } from "virtua";
 
-import { messageText } from "../../state/message";
-import { locate } from "../../state/passage";
-import type { MessageRow } from "../../state/selectors";
-import type { Thread } from "../../state/thread";
-import type { Message } from "../../wire/types";
+import { type Message, type MessageRow, messageText, type Thread } from "@turnkeep/client";
+import { locate, locateWords } from "../../state/passage";
+import type { Passage } from "../../state/route";
 import { useServices } from "../context";
 import { markPassage, show, unmark } from "../source/citedPassage";
 
@@ -18,7 +16,7 @@ export type Search = "running" | "not_found" | null;
 
 export function useCitedMessage(
   thread: Thread,
-  quote: string | undefined,
+  passage: Passage | undefined,
   rows: readonly MessageRow[],
   root: RefObject<HTMLElement | null>,
   list: RefObject<VListHandle | null>,
@@ -26,43 +24,51 @@ export function useCitedMessage(
 ): Search {
   const { threads } = useServices();
   const seen = useRef(new WeakMap<Message, boolean>());
-  const shown = useRef<string | undefined>(undefined);
+  const shown = useRef<Passage | undefined>(undefined);
   const [search, setSearch] = useState<Search>(null);
+  const { quote, found } = passage ?? {};
+  // By identity: a passage that is opened again is shown again.
   useEffect(() => {
     seen.current = new WeakMap();
     shown.current = undefined;
     setSearch(null);
-  }, [quote]);
+  }, [passage]);
   useEffect(() => {
-    if (!quote || shown.current === quote) return;
+    if (!quote || shown.current === passage) return;
     const holds = (message: Message): boolean => {
-      const known = seen.current.get(message) ?? locate(messageText(message.content), quote) !== null;
+      const known = seen.current.get(message) ?? hasPassage(messageText(message.content), quote, found);
       seen.current.set(message, known);
       return known;
     };
     const place = rows.findLastIndex((row) => row.kind === "message" && holds(row.message));
     const row = rows[place];
     if (row?.kind === "message") {
-      shown.current = quote;
+      shown.current = passage;
       setSearch(null);
       onShown();
       list.current?.scrollToIndex(place, { align: "center" });
-      showWhenDrawn(root, row.message, (article) => markPassage(article, quote) ?? article);
+      showWhenDrawn(root, row.message, (article) => markPassage(article, quote, found) ?? article);
     } else if (thread.older) {
       setSearch("running");
       void threads.loadOlder(thread.id);
     } else if (thread.older === null) {
-      shown.current = quote;
+      shown.current = passage;
       setSearch("not_found");
     }
-  }, [quote, rows, thread.older, thread.id, threads, root, list, onShown]);
+  }, [passage, quote, found, rows, thread.older, thread.id, threads, root, list, onShown]);
   useEffect(() => {
     const element = root.current;
     return () => {
       if (element) unmark(element);
     };
-  }, [quote, root]);
+  }, [passage, root]);
   return search;
+}
+
+/** Whether the text has the passage, with the words that were found in it. */
+function hasPassage(text: string, quote: string, found: string | undefined): boolean {
+  const passage = locate(text, quote);
+  return passage !== null && (!found || locateWords(text, passage, found).length > 0);
 }
 
 /** When the list has drawn the message: mark it, scroll to it and focus it. */

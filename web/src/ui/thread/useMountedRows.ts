@@ -1,7 +1,7 @@
 /** Rows that must stay in the document out of view: the one with the focus, and those of the selection. */
 import { type RefObject, useEffect, useMemo, useState } from "react";
 
-import type { MessageRow } from "../../state/selectors";
+import type { MessageRow } from "@turnkeep/client";
 
 /** Of a longer selection only the first and the last row are kept. */
 const MAX_ROWS = 200;
