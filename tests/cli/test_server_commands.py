@@ -402,6 +402,8 @@ LISTS = [
     ("users", "list"),
     ("webhooks", "list"),
     ("files", "list"),
+    ("images", "list"),
+    ("turns", "list"),
     ("workspaces", "list"),
     ("orgs", "list"),
     ("keys", "list"),

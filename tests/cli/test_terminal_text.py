@@ -212,6 +212,18 @@ class House:
     def webhook(self) -> str:
         return str(self._shell.json("webhooks", "create", EVIL_ADDRESS, "--event", "turn.failed")["id"])
 
+    def waiting_turn(self, *, tool: str = "lookup") -> str:
+        """A turn that waits for an approval of `lookup`, or for the result of a client tool of this name."""
+        native = {"type": "native", "name": "lookup", "approval": "always"}
+        client = {"type": "client", "name": "battery", "input_schema": {}}
+        spec = {"name": self.name(), "tools": [native, client]}
+        agent = str(self._shell.json("agents", "create", "-", input=json.dumps(spec))["id"])
+        self._shell.model(lambda request: evil_model(request) if rounds_of(request) else [evil_call(tool)])
+        done = self._shell.here("chat", f"Hello{EVIL}?", "--agent", agent, "--json")
+        turn = json.loads(done.stdout)
+        assert turn["status"] == "waiting", done.stderr
+        return str(turn["id"])
+
     def transcript(self) -> Path:
         audio = {"role": "user", "content": [{"type": f"audio{EVIL}"}]}
         return self.file([{"role": "user", "content": f"Hi{EVIL}"}, audio], "json")
@@ -221,6 +233,10 @@ def evil_model(request: ModelRequest) -> Script:
     if not rounds_of(request):
         return [f"Let me look.{EVIL}", Call("lookup", {"city": f"Bern{EVIL}"})]
     return [*f"It is sunny.{EVIL}", " &#x202e;"]
+
+
+def evil_call(tool: str) -> Call:
+    return Call(tool, {"city": f"Bern{EVIL}", f"x{EVIL}": [EVIL]} if tool == "battery" else {"city": f"Bern{EVIL}"})
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +283,14 @@ WORKING: dict[str, Use] = {
     "workspaces create": lambda house: ("workspaces", "create", house.name()),
     "workspaces update": lambda house: ("workspaces", "update", house.workspace(), "--name", house.name()),
     "tokens create": lambda house: ("tokens", "create", f"user{HARMLESS}"),
+    "images list": lambda house: ("images", "list"),
+    "turns list": lambda house: (house.waiting_turn(), "turns", "list")[1:],
+    "turns show": lambda house: ("turns", "show", house.waiting_turn(tool="battery")),
+    "turns approve": lambda house: ("turns", "approve", house.waiting_turn(), "--always"),
+    "turns deny": lambda house: ("turns", "deny", house.waiting_turn(), "--reason", EVIL),
+    "turns results": lambda house: ("turns", "results", house.waiting_turn(tool="battery"), "--error", EVIL),
+    "turns steer": lambda house: ("turns", "steer", house.waiting_turn(), f"Words{EVIL}"),
+    "turns cancel": lambda house: ("turns", "cancel", house.waiting_turn()),
     "webhooks list": lambda house: ("webhooks", "list"),
     "webhooks show": lambda house: ("webhooks", "show", house.webhook()),
     "webhooks create": lambda house: ("webhooks", "create", EVIL_ADDRESS, "--event", "turn.failed"),
@@ -301,11 +325,16 @@ REFUSED: dict[str, Use] = {
     "webhooks create": lambda house: ("webhooks", "create", EVIL_ADDRESS, "--event", EVIL),
     "webhooks redeliver": lambda house: ("webhooks", "redeliver", house.webhook(), f"evt_{EVIL}"),
     "pages show": lambda house: ("pages", "show", EVIL),
+    "turns show": lambda house: ("turns", "show", EVIL),
+    "turns approve": lambda house: ("turns", "approve", house.waiting_turn(), "--args", EVIL),
+    "turns results": lambda house: ("turns", "results", house.waiting_turn(tool="battery"), "--result", EVIL),
     "tables export": lambda house: ("tables", "export", house.table(), house.folder / EVIL / "out.csv"),
     "import": lambda house: ("import", house.folder / f"missing{EVIL}"),
     "doctor": lambda house: ("doctor", "chat.json", EVIL),
     "serve": lambda house: ("serve", "--model", EVIL),
     "sandbox": lambda house: ("sandbox", "--driver", EVIL),
+    "images prepare": lambda house: ("images", "prepare", EVIL),
+    "images remove": lambda house: ("images", "remove", EVIL),
     "completion": lambda house: ("completion", EVIL),
 }
 """A use that is refused, with something from outside in the error."""

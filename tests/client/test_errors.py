@@ -9,20 +9,24 @@ from turnkeep.errors import (
     AlreadyDecided,
     ConversationBusy,
     Defect,
+    ExternalIdTaken,
     IdempotencyConflict,
     InvalidRequest,
     NotFound,
     RateLimited,
     TurnkeepError,
     Unavailable,
+    UnsupportedOption,
 )
+from turnkeep.ids import ConversationId
 from turnkeep_client.errors import Refused, error_of, retry_after
 
 PLAIN = [
     error
     for error in every_error()
     if error.__module__ in {"turnkeep.errors", "turnkeep_client.wire.errors"}
-    and error not in {AlreadyDecided, ConversationBusy, IdempotencyConflict, RateLimited}
+    and error
+    not in {AlreadyDecided, ConversationBusy, ExternalIdTaken, IdempotencyConflict, RateLimited, UnsupportedOption}
     and status_of(error) != 500
 ]
 
@@ -56,6 +60,8 @@ def test_those_that_carry_more_arrive_with_it() -> None:
     limited = through(RateLimited("Slowly.", retry_after_seconds=9))
     assert isinstance(limited, RateLimited)
     assert limited.retry_after_seconds == 9
+    assert "conv_1" in through(ExternalIdTaken(ConversationId("conv_1"))).detail
+    assert isinstance(through(UnsupportedOption("Leave it out.", option="seed")), InvalidRequest)
 
 
 def test_a_defect_of_the_server_is_one_here() -> None:

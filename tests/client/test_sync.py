@@ -4,15 +4,17 @@ import asyncio
 import inspect
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.api.harness import OPERATOR_KEY
 from tests.client.site import Site, rounds_of
-from turnkeep.client import AsyncTurnkeep, Delta, Result, Turnkeep, TurnStopped
+from turnkeep.client import AsyncTurnkeep, Delta, Result, Stream, Turnkeep, TurnStopped
 from turnkeep.errors import NotFound
 from turnkeep.providers.scripted import Call, Script, Until
 from turnkeep_client.stream import Event
@@ -79,6 +81,30 @@ class TestTheSyncFace:
             gate.set()
             assert [type(event) for event in stream if not isinstance(event, Delta)] == [Result]
             assert stream.text == "One two."
+
+    def test_a_reader_in_another_thread_can_be_ended(self, site: Site, turnkeep: Turnkeep) -> None:
+        """Again and again, because a stream that is closed between two of its events is opened again."""
+        site.model = lambda request: ["Well, ", Until(asyncio.Event().wait)]
+        with turnkeep.stream("Really?", background=True) as stream:
+            turn_id = stream.started()
+        for _ in range(20):
+            other, has_begun = turnkeep.turns.follow(turn_id), threading.Event()
+
+            def read(other: Stream = other, has_begun: threading.Event = has_begun) -> None:
+                with suppress(CancelledError):
+                    for _ in other:
+                        has_begun.set()
+
+            reading = threading.Thread(target=read)
+            reading.start()
+            has_begun.wait(40)
+            until = time.monotonic() + 40
+            while reading.is_alive():
+                assert time.monotonic() < until
+                with suppress(RuntimeError):  # it is just being opened
+                    other.close()
+                reading.join(0.1)
+        turnkeep.turns.cancel(turn_id)
 
     def test_ctrl_c_reaches_the_caller_at_once_and_loses_nothing(self, site: Site, turnkeep: Turnkeep) -> None:
         """A real signal, while the caller waits for the next event, and again while it waits for an answer."""

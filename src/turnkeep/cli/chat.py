@@ -8,16 +8,17 @@ import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import msgspec
 import typer
 from msgspec import Struct
 
 from turnkeep.cli.file_io import download_file, upload_file
+from turnkeep.cli.keyboard import TypeAhead, Withdrawn
 from turnkeep.cli.lookup import find_agent
 from turnkeep.cli.markdown import message_as_markdown, step_in_words
 from turnkeep.cli.output import (
@@ -32,13 +33,14 @@ from turnkeep.cli.output import (
     size_of,
 )
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
+from turnkeep.cli.waits import ApprovalPrompt, LocalTool, WaitingCalls, local_tools
 from turnkeep.errors import InvalidRequest, NotFound, TurnkeepError
 from turnkeep_client.discovery import LOCAL_USER
 from turnkeep_client.errors import failed
 from turnkeep_client.retry import Trouble
-from turnkeep_client.stream import Delta, Files, Result, Step, ToolCalls
+from turnkeep_client.stream import Approval, ClientCalls, Delta, Files, Result, Steered, Step, ToolCalls
 from turnkeep_client.sync import Stream, Turnkeep
-from turnkeep_client.wire import Conversation, File
+from turnkeep_client.wire import Conversation, File, Turn
 from turnkeep_client.wire.blocks import JsonObject, StepPart
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ INCOMPLETE = {
     "length": "The model reached its token limit: the answer is not complete.",
     "empty": "The model gave an empty answer.",
 }
+STEERED = "steered"
+"""The code of a queued turn whose words have reached the turn before it."""
 BOLD, PLAIN = "\001\033[1;36m\002", "\001\033[0m\002"
 """\001 and \002 tell readline that the bytes between them take no room on the line."""
 
@@ -72,6 +76,14 @@ def chat(
     sandbox: Annotated[
         bool, typer.Option("--sandbox", help="Open a conversation whose turns run in a sandbox.")
     ] = False,
+    client_tools: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--client-tool",
+            help="NAME=COMMAND, or a JSON file: a command that the model may run on this machine. It gets the "
+            "arguments as JSON on standard input. Repeat for more.",
+        ),
+    ] = None,
     events: Annotated[
         bool, typer.Option("--events", help="Print every event as it comes, as JSON lines, in place of the answer.")
     ] = False,
@@ -80,8 +92,9 @@ def chat(
     """Talk to a model or an agent. The answer is streamed; steps are shown while they run.
 
     Ctrl-C stops the answer and keeps what was said; a second one exits. The chat reconnects after a lost
-    connection. In the chat `/help` lists the commands: `/attach`, `/download`, `/model`, `/agent`, `/history`, `/open`,
-    `/retry`, `/new` and `/quit`.
+    connection. A call that needs an approval is asked about. What you type while an answer is written steers it. In
+    the chat `/help` lists the commands: `/attach`, `/download`, `/model`, `/agent`, `/history`, `/open`, `/retry`,
+    `/decide`, `/new` and `/quit`.
 
     **Examples**
 
@@ -94,12 +107,15 @@ def chat(
     - `git diff | turnkeep chat --agent Reviewer > review.md`
 
     - `turnkeep chat "Hello" --json | jq -r .text`
+
+    - `turnkeep chat --client-tool battery=./battery.sh "Is my laptop charged?"`
     """
     is_interactive = message is None and sys.stdin.isatty() and sys.stdout.isatty()
     if is_interactive and (as_json or events):
         raise InvalidRequest("--json and --events are for one question: give the message, or pipe it in.")
     if message is None and not is_interactive:
         message = sys.stdin.read()
+    tools = local_tools(client_tools or ())
     as_operator = _is_operators(server, conversation)
     with server.connected(patience_seconds=CHAT_PATIENCE_SECONDS, as_operator=as_operator) as turnkeep:
         conversation_id = _conversation(turnkeep, conversation)
@@ -109,6 +125,7 @@ def chat(
             agent_id=find_agent(turnkeep, agent).id if agent else None,
             kind="sandbox" if sandbox and conversation_id is None else None,
             files=tuple(attach or ()),
+            tools=tools,
         )
         if message is None:
             ChatSession(turnkeep, wanted).run()
@@ -117,13 +134,23 @@ def chat(
 
 
 class ChatOptions(Struct, frozen=True, kw_only=True):
-    """The conversation, model, agent and files that the options name."""
+    """The conversation, model, agent, files and local tools that the options name."""
 
     conversation_id: str | None
     model: str | None
     agent_id: str | None
     kind: Literal["sandbox"] | None
     files: tuple[Path, ...]
+    tools: dict[str, LocalTool]
+
+
+class _ToolsOption(TypedDict, total=False):
+    tools: Sequence[JsonObject]
+
+
+def _tools_option(tools: Mapping[str, LocalTool]) -> _ToolsOption:
+    """Left out without tools: a server of an earlier release does not know it."""
+    return {"tools": [tool.declared for tool in tools.values()]} if tools else {}
 
 
 def _ask_once(turnkeep: Turnkeep, message: str, wanted: ChatOptions, *, as_json: bool, events: bool) -> None:
@@ -139,13 +166,16 @@ def _ask_once(turnkeep: Turnkeep, message: str, wanted: ChatOptions, *, as_json:
         kind=wanted.kind,
         if_busy="enqueue",
         on_trouble=_report_trouble,
+        **_tools_option(wanted.tools),
     )
     with stream:
         try:
             if sys.stdout.isatty() and not (as_json or events):
-                _draw(stream)
+                waiting = _draw(stream, turnkeep, wanted.tools)
             else:
-                _print_plain(stream, as_json=as_json, events=events)
+                waiting = _print_plain(stream, turnkeep, wanted.tools, as_json=as_json, events=events)
+            if waiting is not None:
+                _report_wait(waiting, as_json=as_json)
         except KeyboardInterrupt:
             stream.cancel()
             remark("Stopped. What was said is kept.")
@@ -159,19 +189,49 @@ def _ask_once(turnkeep: Turnkeep, message: str, wanted: ChatOptions, *, as_json:
         remark(INCOMPLETE[answer.finish])
 
 
-def _draw(stream: Stream) -> None:
+def _report_wait(turn: Turn, *, as_json: bool) -> None:
+    """The turn waits for an answer that does not come from here: say how to give it, and exit."""
+    if as_json:
+        print_json(turn)
+    is_approval = turn.waiting_for is not None and turn.waiting_for.type == "approval"
+    how = "approve` or `turnkeep turns deny" if is_approval else "results"
+    remark(
+        f"turnkeep: {turn.id} waits. `turnkeep turns show {turn.id}` says for what. Answer with `turnkeep turns {how}`."
+    )
+    sys.exit(1)
+
+
+def _draw(stream: Stream, turnkeep: Turnkeep, tools: Mapping[str, LocalTool]) -> Turn | None:
+    """Draw the turn to its end. The turn, if it waits for something that is not answered here."""
     from turnkeep.cli.screen import LiveView, Screen
 
-    with LiveView(Screen()) as live_view:
-        for _ in stream:
+    screen = Screen()
+    ask = ApprovalPrompt(screen, read_line) if sys.stdin.isatty() else None
+    calls = WaitingCalls(turnkeep, tools, ask, partial(screen.print_line, style="dim"))
+    with LiveView(screen) as live_view:
+        for event in stream:
             live_view.show(stream.view)
+            if isinstance(event, Approval | ClientCalls) and stream.turn_id is not None:
+                with live_view.paused():
+                    if (waiting := calls.answer(stream.turn_id)) is not None:
+                        return waiting
+    return None
 
 
-def _print_plain(stream: Stream, *, as_json: bool, events: bool) -> None:
-    """Print to a pipe only text that is final, so that a file holds the answer and nothing else."""
+def _print_plain(
+    stream: Stream, turnkeep: Turnkeep, tools: Mapping[str, LocalTool], *, as_json: bool, events: bool
+) -> Turn | None:
+    """Print to a pipe only text that is final, so that a file holds the answer and nothing else. The turn, if it waits
+    for something that is not answered here."""
+    calls = WaitingCalls(turnkeep, tools, None, remark)
     for event in stream:
         if events:
             print_lines([_line(event, stream.cursor)])
+        if isinstance(event, Approval | ClientCalls) and stream.turn_id is not None:
+            if (waiting := calls.answer(stream.turn_id)) is not None:
+                return waiting
+        elif events:
+            continue
         elif isinstance(event, Step) and event.status != "running":
             step = next(part for part in stream.content if isinstance(part, StepPart) and part.id == event.id)
             remark(step_in_words(step))
@@ -182,6 +242,7 @@ def _print_plain(stream: Stream, *, as_json: bool, events: bool) -> None:
             print_text(event.text, end="\n\n")
         elif isinstance(event, Result) and event.message and not as_json:
             print_text(event.message)
+    return None
 
 
 def _line(event: object, cursor: str) -> JsonObject:
@@ -232,6 +293,13 @@ class ChatSession:
         self._last_turn: str | None = None
         self._listed: list[Conversation] = []
         self._is_leaving = False
+        self._tools = options.tools
+        self._steerings: dict[str, str] = {}
+        """Words that have not reached their turn yet: the turn that they become if it ends before, by message."""
+        self._later: list[str] = []
+        """Commands that were typed while an answer was written."""
+        self._draft = ""
+        """What was typed while an answer was written, and not sent."""
         self._commands: dict[str, tuple[Callable[[str], None], str]] = {
             "attach": (self._attach, "/attach FILE…: send files with the next message"),
             "download": (self._download, "/download FILE_ID [PATH]: fetch a file that an answer shows"),
@@ -243,6 +311,7 @@ class ChatSession:
             "history": (self._show_history, "/history [WORDS]: your conversations, or those with these words"),
             "open": (self._open, "/open NUMBER: continue a conversation of the list (or conv_…)"),
             "retry": (self._retry, "/retry: ask the last question again"),
+            "decide": (self._follow_running, "/decide: answer what a turn of this conversation waits for"),
             "new": (self._begin, "/new: start another conversation"),
             "help": (self._help, "/help: this list"),
             "quit": (self._quit, "/quit: leave (also Ctrl-D)"),
@@ -257,7 +326,7 @@ class ChatSession:
         if self._conversation_id is not None:
             self._guarded(partial(self._show, self._conversation_id))
         while not self._is_leaving:
-            line = self._prompt.read(self._label())
+            line = self._later.pop(0) if self._later else self._prompt.read(self._label(), self._take_draft())
             if line is None:
                 break
             if line.strip() or self._attached:
@@ -300,6 +369,7 @@ class ChatSession:
             if_busy="enqueue",
             background=True,
             on_trouble=self._on_trouble,
+            **_tools_option(self._tools),
         )
         self._attached = []
         try:
@@ -314,12 +384,13 @@ class ChatSession:
         from turnkeep.cli.screen import LiveView
 
         has_stopped = False
-        with stream, LiveView(self._screen) as live_view:
+        typed = TypeAhead(partial(self._take_line, stream))
+        with stream, LiveView(self._screen) as live_view, typed:
             self._live_view = live_view
+            live_view.show_typed(lambda: typed.text)
             while not stream.is_over:
                 try:
-                    for _ in stream:
-                        live_view.show(stream.view)
+                    self._draw_events(stream, live_view, typed)
                     break
                 except KeyboardInterrupt:
                     if has_stopped:
@@ -329,16 +400,77 @@ class ChatSession:
                     live_view.note("stopping")
                     self._stop(stream)
                     live_view.note(None)
+        self._live_view = None
+        self._draft = "\n".join(filter(None, (self._draft, typed.take())))
         self._conversation_id = stream.conversation_id or self._conversation_id
         self._last_turn = stream.turn_id
         if stream.is_over:
             answer = stream.settled()
             if answer.status == "cancelled":
                 self._print_note("Stopped. What was said is kept.")
-            elif answer.error is not None:
+            elif answer.error is not None and answer.error.code != STEERED:
                 self._print_error(f"{answer.error.message} ({answer.error.code})")
             elif answer.finish in INCOMPLETE:
                 self._print_note(INCOMPLETE[answer.finish])
+            self._watch_steerings()
+
+    def _draw_events(self, stream: Stream, live_view: "LiveView", typed: TypeAhead) -> None:
+        """Draw events until the turn ends, or the user leaves it waiting."""
+        for event in stream:
+            live_view.show(stream.view)
+            if isinstance(event, Steered):
+                self._steerings.pop(event.message_id, None)
+                live_view.print_line(f"› {event.message}", style="cyan")
+            elif isinstance(event, Approval | ClientCalls):
+                with typed.paused(), live_view.paused():
+                    is_left = self._answer_calls(str(stream.turn_id))
+                if is_left:
+                    return
+
+    def _answer_calls(self, turn_id: str) -> bool:
+        """Answer the calls for which a turn waits. Whether the user leaves it waiting."""
+        ask = ApprovalPrompt(self._screen, read_line)
+        turn = WaitingCalls(self._turnkeep, self._tools, ask, self._print_note).answer(turn_id)
+        if turn is None or turn.waiting_for is None:
+            return False
+        if turn.waiting_for.type == "approval":
+            self._print_note("The turn waits. /decide asks again; so does `turnkeep turns approve`.")
+            return True
+        names = ", ".join(call.name for call in turn.waiting_for.calls)
+        self._print_note(f"The turn waits for another app, which runs {names}. Ctrl-C stops the turn.")
+        return False
+
+    def _take_line(self, stream: Stream, line: str) -> None:
+        """A line that was typed while an answer is written: it steers the answer. A command comes after the answer."""
+        if not line.strip():
+            return
+        if line.startswith("/") or stream.turn_id is None:
+            self._later.append(line)
+            self._print_note(f"{line}: after this answer")
+            return
+        try:
+            steering = self._turnkeep.turns.steer(stream.turn_id, line)
+        except TurnkeepError as exc:
+            self._draft = "\n".join(filter(None, (self._draft, line)))
+            self._print_error(f"{exc.detail} What you typed is in the next line.")
+            return
+        self._steerings[steering.message_id] = steering.queued_turn_id
+        self._print_note(f"↳ {line} (before the next step of the model)")
+
+    def _watch_steerings(self) -> None:
+        """Words that came too late for a turn are the next one."""
+        while self._steerings and not self._is_leaving:
+            message_id = next(iter(self._steerings))
+            turn_id = self._steerings.pop(message_id)
+            self._watch(self._turnkeep.turns.follow(turn_id, on_trouble=self._on_trouble))
+
+    def _follow_running(self, _: str = "") -> None:
+        conversation_id = self._conversation_id
+        running = None if conversation_id is None else self._turnkeep.conversations.get(conversation_id).running_turn
+        if running is None:
+            self._print_note("No turn waits here.")
+        else:
+            self._watch(self._turnkeep.turns.follow(running.id, on_trouble=self._on_trouble))
 
     def _stop(self, stream: Stream) -> None:
         try:
@@ -436,6 +568,7 @@ class ChatSession:
                 model=self._model,
                 background=True,
                 on_trouble=self._on_trouble,
+                **_tools_option(self._tools),
             )
         )
 
@@ -446,11 +579,16 @@ class ChatSession:
     def _help(self, _: str) -> None:
         self._list([text for _, text in self._commands.values()], "")
         self._print_note("Ctrl-C stops an answer. A line that ends with \\ goes on in the next one.")
+        self._print_note("A line that you type while an answer is written steers it.")
 
     def _quit(self, _: str) -> None:
         self._is_leaving = True
 
     # --- the prompt
+
+    def _take_draft(self) -> str:
+        draft, self._draft = self._draft, ""
+        return draft
 
     def _label(self) -> str:
         files = f" +{len(self._attached)}" if self._attached else ""
@@ -504,14 +642,16 @@ class Prompt:
         with contextlib.suppress(OSError):
             readline.read_history_file(self._file)
 
-    def read(self, label: str) -> str | None:
-        """The next message, or None when the user leaves: Ctrl-D, or Ctrl-C twice on an empty line."""
+    def read(self, label: str, draft: str = "") -> str | None:
+        """The next message, or None when the user leaves: Ctrl-D, or Ctrl-C twice on an empty line. `draft` is already
+        typed."""
         was_interrupted = False
         label = clean_line(label)
         print_text("")
         while True:
             try:
-                line = input(f"{BOLD}{label}{' ' if label else ''}›{PLAIN} ")
+                with _typed_before(draft):
+                    line = input(f"{BOLD}{label}{' ' if label else ''}›{PLAIN} ")
                 while line.endswith("\\"):
                     line = line[:-1] + "\n" + input(f"{BOLD}…{PLAIN} ")
                 return line
@@ -545,6 +685,44 @@ class Prompt:
                 found = self._candidates(line, word) if line.startswith("/") else []
                 self._matches = [each for each in found if is_clean_line(each)]  # readline shows them as they are
         return self._matches[nth] if nth < len(self._matches) else None
+
+
+def read_line(label: str, text: str = "") -> str | None:
+    """The answer to a question, with a text that is already in the line; None at the end of the input. The history of
+    messages does not keep it."""
+    readline: Any = None
+    with contextlib.suppress(ImportError):
+        import readline
+    try:
+        if readline is not None:
+            readline.set_auto_history(False)
+        with _typed_before(text):
+            return input(f"{BOLD}{clean_line(label)} ›{PLAIN} ")
+    except EOFError:
+        print_text("")
+        return None
+    except Withdrawn:
+        print_text("")
+        raise
+    finally:
+        if readline is not None:
+            readline.set_auto_history(True)
+
+
+@contextlib.contextmanager
+def _typed_before(text: str) -> Iterator[None]:
+    """The next line that is read has this text already, which the user may change."""
+    readline: Any = None
+    with contextlib.suppress(ImportError):
+        import readline
+    if readline is None or not text:
+        yield
+        return
+    readline.set_startup_hook(lambda: readline.insert_text(clean_line(text)))
+    try:
+        yield
+    finally:
+        readline.set_startup_hook(None)
 
 
 def _history_file() -> Path:

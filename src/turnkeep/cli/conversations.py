@@ -8,6 +8,7 @@ import typer
 from turnkeep.cli.markdown import message_as_markdown
 from turnkeep.cli.output import moment, print_json, print_lines, print_table, print_text, say
 from turnkeep.cli.server_options import AsJson, ServerOptions, asks_a_server
+from turnkeep_client.wire.conversations import Kind
 
 conversations = typer.Typer(no_args_is_help=True, help="List, search, show, rename, delete and restore conversations.")
 
@@ -20,6 +21,11 @@ def list_conversations(
     server: ServerOptions,
     search: Annotated[str | None, typer.Argument(help="Words to look for in titles and messages.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 20,
+    external_id: Annotated[str | None, typer.Option(help="Only those with this id of the host's application.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="AGENT", help="Only those of this agent: agent_…")] = None,
+    kind: Annotated[
+        Kind | None, typer.Option(help="Only those of this kind; runs are listed with `run` alone.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List conversations, the last changed first; or those in which words occur.
@@ -30,10 +36,12 @@ def list_conversations(
 
     - `turnkeep conversations list "quarterly report" -n 5`
 
+    - `turnkeep conversations list --user ada@example.com --external-id ticket-4711`
+
     - `turnkeep conversations list --json | jq -r .id`
     """
     with server.connected() as turnkeep:
-        found = turnkeep.conversations.list(search, limit=limit)
+        found = turnkeep.conversations.list(search, limit=limit, external_id=external_id, agent_id=agent, kind=kind)
         if as_json:
             print_lines(found)
             return
@@ -41,7 +49,12 @@ def list_conversations(
             (one.id, moment(one.updated_at), str(one.message_count), one.snippet or one.title or one.preview or "")
             for one in found
         ]
-    nothing = "No conversation has these words." if search else "There are no conversations yet. Try `turnkeep chat`."
+    if external_id or agent or kind:
+        nothing = "No conversation is like that."
+    else:
+        nothing = (
+            "No conversation has these words." if search else "There are no conversations yet. Try `turnkeep chat`."
+        )
     print_table(("id", "changed", "messages", "title"), rows, nothing=nothing)
 
 

@@ -412,13 +412,7 @@ class LocalChecks:
         if url == "off":
             return "switched off"
         if url is None:
-            if shutil.which("bwrap") is None:
-                raise CheckFailed(
-                    "there is no bubblewrap, so no sandbox is started beside the server",
-                    "Install bubblewrap, or name a runner with TURNKEEP_SANDBOX_URL. Chats work without.",
-                    state="warn",
-                )
-            return "bubblewrap is here; the server starts its own"
+            return await _start_box()
         try:
             status, _, _ = await _get(f"{url.rstrip('/')}/healthz")
         except ConnectionError as exc:
@@ -440,6 +434,19 @@ class LocalChecks:
                 f"Install `turnkeep[{EXTRA}]`.",
                 state="warn",
             )
+
+
+async def _start_box() -> str:
+    """Start a box as the server's own runner would, and remove it."""
+    from turnkeep.cli.serve import runner_environment, try_sandbox
+
+    try:
+        has_cgroups = await try_sandbox(runner_environment(os.environ))
+    except TurnkeepError as exc:
+        says = "no box can be started here, so a server has no sandbox of its own; chats work without"
+        raise CheckFailed(says, exc.detail, state="warn") from exc
+    guard = "the kernel limits the memory of boxes" if has_cgroups else "a watchdog limits the memory of boxes"
+    return f"boxes can be started here; {guard}"
 
 
 def _is_installed(module: str) -> bool:

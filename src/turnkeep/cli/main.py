@@ -39,6 +39,13 @@ COMMANDS = (
         TALK,
     ),
     CliCommand(
+        "turns",
+        "List, show, approve, deny, answer, steer and stop turns.",
+        "turnkeep.cli.turns",
+        "turns",
+        TALK,
+    ),
+    CliCommand(
         "export", "Write conversations to a file, without loss or as Markdown.", "turnkeep.cli.transfer", "export", TALK
     ),
     CliCommand(
@@ -83,6 +90,7 @@ COMMANDS = (
     ),
     CliCommand("status", "Create the database and report on it.", "turnkeep.cli.database", "status", OPERATE),
     CliCommand("sandbox", "Run a sandbox runner.", "turnkeep.cli.sandbox", "sandbox"),
+    CliCommand("images", "Prepare, list and remove images for sandboxes.", "turnkeep.cli.images", "images", OPERATE),
     CliCommand("orgs", "Make and list tenants.", "turnkeep.cli.tenants", "orgs", OPERATE),
     CliCommand("keys", "Make, list and revoke service keys.", "turnkeep.cli.tenants", "keys", OPERATE),
     CliCommand("migrate", "Bring the database to this release.", "turnkeep.cli.database", "migrate", OPERATE),

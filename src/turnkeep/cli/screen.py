@@ -7,7 +7,8 @@ note says so, and that part is printed again.
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Literal, Self, assert_never
 
@@ -68,6 +69,7 @@ class LiveView:
         self._tail: tuple[Part, ...] = ()
         self._note: str | None = None
         self._is_waiting = False
+        self._typed: Callable[[], str] | None = None
         self._spinner = Spinner("dots", style="cyan")
         self._live = Live(
             get_renderable=self._drawn, console=screen, transient=True, refresh_per_second=REFRESH_PER_SECOND
@@ -105,6 +107,24 @@ class LiveView:
             self._printed += 1
             self._flushed = ""
         self._tail = content[self._printed :]
+
+    def show_typed(self, typed: Callable[[], str]) -> None:
+        """Show the text that the user types while the turn runs."""
+        self._typed = typed
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Draw nothing meanwhile, so that the user can be asked something."""
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
+
+    def print_line(self, text: str, *, style: str) -> None:
+        """Print a line above what may still change."""
+        self._space("line")
+        self._screen.print_line(text, style=style)
 
     def note(self, text: str | None) -> None:
         """Show this beside the spinner until the next event."""
@@ -187,7 +207,9 @@ class LiveView:
             flushed = ""
         self._spinner.update(text=Text(f" {clean_line(self._status())}", style="dim"))
         space = [Text("")] if drawn and self._last is not None else []
-        return Group(*space, _Lines(Group(*drawn), at_most=max(self._screen.height - 4, 3)), self._spinner)
+        typed = self._typed() if self._typed else ""
+        line = [Text(clean_line(f"› {typed}"), style="bold cyan")] if typed else []
+        return Group(*space, _Lines(Group(*drawn), at_most=max(self._screen.height - 5, 3)), self._spinner, *line)
 
     def _status(self) -> str:
         seconds = f"{time.monotonic() - self._began:.0f} s"
@@ -195,7 +217,7 @@ class LiveView:
             return f"{self._note} · {seconds}"
         if self._is_waiting:
             return f"waiting for the turn before · {seconds} · Ctrl-C stops it"
-        return f"{seconds} · Ctrl-C stops it"
+        return f"{seconds} · Ctrl-C stops it{', typing steers it' if self._typed else ''}"
 
 
 class _Lines:

@@ -17,10 +17,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from multiprocessing.synchronize import Event
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import structs
@@ -30,6 +31,7 @@ from turnkeep.cli.output import remark, say
 from turnkeep.cli.setting_options import ConfigOption, with_flags
 from turnkeep.config import (
     CONFIG_VARIABLE,
+    SECRET_CHARS,
     VARIABLES,
     ConfigFile,
     Settings,
@@ -40,7 +42,10 @@ from turnkeep.config import (
 )
 from turnkeep.engine.sandbox.runner_client import RunnerAccess
 from turnkeep.errors import Defect, InvalidRequest, SandboxUnavailable, TurnkeepError
-from turnkeep.http_server.sockets import http_address
+from turnkeep.http_server.sockets import http_address, listen
+
+if TYPE_CHECKING:
+    from turnkeep.api.telemetry.admin_port import MetricSource, OwnSource, Total
 
 QUICK_SECONDS = 5.0
 """A worker or runner that ends sooner than this did not start properly."""
@@ -61,18 +66,23 @@ _RUNNER_VARIABLES = (
     "TMPDIR",
     "PYTHONPATH",
     "VIRTUAL_ENV",
+    "XDG_DATA_HOME",
     "XDG_RUNTIME_DIR",
     "DBUS_SESSION_BUS_ADDRESS",
     "DOCKER_HOST",
     CONFIG_VARIABLE,
 )
 _RUNNER_PREFIX = "TURNKEEP_SANDBOX_"
-_SERVER_VARIABLES = ("TURNKEEP_SANDBOX_URL", "TURNKEEP_SANDBOX_SECRET")
+_SERVER_VARIABLES = ("TURNKEEP_SANDBOX_URL", "TURNKEEP_SANDBOX_SECRET", "TURNKEEP_SANDBOX_IMAGES")
 _MEMORY_GUARD = "TURNKEEP_SANDBOX_MEMORY_GUARD"
 ONLY_WATCHED = " (the kernel does not limit the memory of boxes: docs/howto/run-a-sandbox.md#cgroups)"
 IN_THE_OPEN = (
     "other machines reach {host}, and keys and messages travel as plain text. Put a proxy with TLS in front, and set "
     "TURNKEEP_PUBLIC_URL to its https address (docs/howto/deploy.md)"
+)
+GUESSABLE_KEY = (
+    "other machines reach {host}, and can guess TURNKEEP_BOOTSTRAP_KEY. "
+    f"Give it at least {SECRET_CHARS} random characters"
 )
 _logger = logging.getLogger("turnkeep.serve")
 
@@ -100,15 +110,19 @@ def _serve(**options: Any) -> None:
     from turnkeep.api.app import bind
 
     missing = _check_model(settings)
-    with bind(settings) as listener, _sandbox(settings, listener, file) as (access, note):
+    with (
+        bind(settings) as listener,
+        _admin_port(settings) as (total, admin),
+        _sandbox(settings, listener, file) as (access, note),
+    ):
 
         def announce() -> None:
-            _announce(settings, listener, sandbox=note, missing=missing, file=file)
+            _announce(settings, listener, sandbox=note, missing=missing, file=file, admin=admin)
 
         if workers == 1:
-            _run(settings, listener, announce, access)
+            _run(settings, listener, announce, access, report=total.add)
         else:
-            Supervisor(settings, listener, workers, announce=announce, sandbox=access).run()
+            Supervisor(settings, listener, workers, announce=announce, sandbox=access, total=total).run()
 
 
 Workers = Annotated[
@@ -129,6 +143,24 @@ def _check_model(settings: Settings) -> str | None:
     except InvalidRequest as exc:
         raise InvalidRequest(f"TURNKEEP_MODEL (--model) cannot be {settings.model!r}. {exc.detail}") from exc
     return None
+
+
+@contextlib.contextmanager
+def _admin_port(settings: Settings) -> "Iterator[tuple[Total, str | None]]":
+    """The sum of the metrics of all workers, and the address at which it is served, if the operator wants that."""
+    from turnkeep.api.telemetry.admin_port import AdminPort, Total
+
+    total = Total()
+    if settings.admin_port is None:
+        yield total, None
+        return
+    with listen(settings.admin_host, settings.admin_port, variable="TURNKEEP_ADMIN_HOST", backlog=16) as listener:
+        port = AdminPort(listener, total)
+        port.start()
+        try:
+            yield total, http_address(*listener.getsockname()[:2])
+        finally:
+            port.close()
 
 
 @contextlib.contextmanager
@@ -161,9 +193,16 @@ def _with_file(environ: Mapping[str, str], file: ConfigFile | None) -> Mapping[s
 
 
 def _announce(
-    settings: Settings, listener: socket.socket, *, sandbox: str, missing: str | None, file: ConfigFile | None
+    settings: Settings,
+    listener: socket.socket,
+    *,
+    sandbox: str,
+    missing: str | None,
+    file: ConfigFile | None,
+    admin: str | None = None,
 ) -> None:
     """Print where the server is. The link signs browsers in until the server is started again."""
+    from turnkeep.api.http import bundled_page
     from turnkeep.api.identity.service_keys import LOCAL_KEY, SigninLinks
 
     port = listener.getsockname()[1]
@@ -176,10 +215,16 @@ def _announce(
     say(f"  API key    in {settings.data_dir / LOCAL_KEY}")
     say(f"  database   {mask_url(settings.database_url)}")
     say(f"  sandbox    {sandbox}")
+    if not bundled_page.is_installed():
+        say(f"  page       {bundled_page.MISSING}")
+    if admin is not None:
+        say(f"  metrics    {admin}/metrics")
     if missing is not None:
         say(f"  model      {missing}")
     if is_in_the_open(settings):
         say(f"  warning    {IN_THE_OPEN.format(host=settings.host)}")
+    if has_guessable_key(settings):
+        say(f"  warning    {GUESSABLE_KEY.format(host=settings.host)}")
     if file is not None and (exposed := exposed_secrets(file)):
         say(f"  warning    Others can read {', '.join(exposed)} in {file.path}. Run `chmod 600 {file.path}`.")
     say("Stop it with Ctrl-C.", flush=True)
@@ -190,15 +235,23 @@ def is_in_the_open(settings: Settings) -> bool:
     return not settings.is_local and not (settings.public_url or "").startswith("https:")
 
 
+def has_guessable_key(settings: Settings) -> bool:
+    """Whether other machines reach this server, and may guess the operator's key. It is not refused: test set-ups in
+    containers have such keys."""
+    return not settings.is_local and 0 < len(settings.bootstrap_key or "") < SECRET_CHARS
+
+
 def _run(
     settings: Settings,
     listener: socket.socket,
     on_ready: Callable[[], None],
     sandbox: RunnerAccess | None,
     *,
+    report: "Callable[[OwnSource], None]",
     is_shared: bool = False,
 ) -> None:
-    """Run one worker in this process until a signal stops it. `is_shared`: other workers use the same socket."""
+    """Run one worker in this process until a signal stops it. `report` is given its metrics. `is_shared`: other workers
+    use the same socket."""
     try:
         import uvloop
 
@@ -206,7 +259,7 @@ def _run(
     except ImportError:
         factory = None
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_work(settings, listener, on_ready, sandbox, is_shared=is_shared))
+        runner.run(_work(settings, listener, on_ready, sandbox, report=report, is_shared=is_shared))
 
 
 async def _work(
@@ -215,22 +268,28 @@ async def _work(
     on_ready: Callable[[], None],
     sandbox: RunnerAccess | None,
     *,
+    report: "Callable[[OwnSource], None]",
     is_shared: bool,
 ) -> None:
     from turnkeep.api.app import Server, create_app
     from turnkeep.api.identity.service_keys import make_folder
+    from turnkeep.api.telemetry.admin_port import OwnSource
     from turnkeep.api.telemetry.logs import configure_logging
-    from turnkeep.api.telemetry.metrics import EngineObserver, Metrics
+    from turnkeep.api.telemetry.metrics import Metrics, Probe, observer_of
     from turnkeep.api.telemetry.tracing import open_tracing
     from turnkeep.runtime import open_runtime
 
     make_folder(settings.data_dir)
     configure_logging(settings.log_level, secrets=[settings.bootstrap_key or "", *settings.secret_keys])
     metrics = Metrics()
-    tracing = open_tracing(os.environ)
+    tracing = open_tracing(os.environ, has_content=settings.trace_content)
     try:
-        async with open_runtime(settings, observer=EngineObserver(metrics, tracing), sandbox=sandbox) as runtime:
+        async with (
+            open_runtime(settings, observer=observer_of(metrics, tracing), sandbox=sandbox) as runtime,
+            _in_background(Probe(runtime, metrics).run()),
+        ):
             app = create_app(runtime, metrics=metrics, tracing=tracing)
+            report(OwnSource(metrics))
             # Modules and routes live as long as the process. A full collection that walks them stops all streams for
             # some 100 ms.
             gc.freeze()
@@ -246,6 +305,18 @@ async def _work(
             tracing.close()
 
 
+@contextlib.asynccontextmanager
+async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run this until the end of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
 class Supervisor:
     """Keeps a number of workers alive, each a process of its own, on one shared socket."""
 
@@ -256,8 +327,13 @@ class Supervisor:
         workers: int,
         *,
         announce: Callable[[], None],
+        total: "Total",
         sandbox: RunnerAccess | None = None,
     ) -> None:
+        """`total` is given the metrics of each worker."""
+        self._total = total
+        self._sources: dict[int, MetricSource] = {}
+        """By the process id of the worker."""
         self._settings = settings
         self._listener = listener
         self._announce = announce
@@ -305,14 +381,20 @@ class Supervisor:
         signing_secrets(self._settings)
 
     def _start(self) -> SpawnProcess:
+        from turnkeep.api.telemetry.admin_port import WorkerSource
+
+        ours, theirs = self._context.Pipe()
         process = self._context.Process(
             target=run_worker,
-            args=(self._settings, self._listener, self._ready, self._sandbox),
+            args=(self._settings, self._listener, self._ready, theirs, self._sandbox),
             name="turnkeep worker",
         )
         process.start()
+        theirs.close()
         assert process.pid is not None
         self._began[process.pid] = time.monotonic()
+        self._sources[process.pid] = source = WorkerSource(ours)
+        self._total.add(source)
         return process
 
     def _replace_dead(self) -> None:
@@ -321,6 +403,7 @@ class Supervisor:
                 continue
             assert process.pid is not None
             age = time.monotonic() - self._began.pop(process.pid)
+            self._total.retire(self._sources.pop(process.pid))
             self._quick_deaths = self._quick_deaths + 1 if age < QUICK_SECONDS else 0
             if self._quick_deaths >= QUICK_DEATHS:
                 self._stop(signal.SIGTERM, None)
@@ -335,13 +418,22 @@ class Supervisor:
                     os.kill(process.pid, number)
 
 
-def run_worker(settings: Settings, listener: socket.socket, ready: Event, sandbox: RunnerAccess | None = None) -> None:
-    """The entry point of a worker process."""
+def run_worker(
+    settings: Settings,
+    listener: socket.socket,
+    ready: Event,
+    pipe: "Connection[Any, Any]",
+    sandbox: RunnerAccess | None = None,
+) -> None:
+    """The entry point of a worker process. The supervisor asks for its metrics over the pipe."""
     from turnkeep.errors import TurnkeepError
+
+    def report(source: "OwnSource") -> None:
+        threading.Thread(target=source.answer_for_ever, args=(pipe,), name="metrics", daemon=True).start()
 
     threading.Thread(target=_leave_with_supervisor, name="supervisor watch", daemon=True).start()
     try:
-        _run(settings, listener, ready.set, sandbox, is_shared=True)
+        _run(settings, listener, ready.set, sandbox, report=report, is_shared=True)
     except TurnkeepError as exc:
         remark(f"turnkeep: {exc.detail}")
         sys.exit(2)
@@ -416,7 +508,7 @@ def start_runner(settings: Settings, listener: socket.socket, environ: Mapping[s
     if not settings.is_local and own.get(_MEMORY_GUARD, "auto") == "auto":
         own[_MEMORY_GUARD] = "cgroup"
     try:
-        has_cgroups = asyncio.run(_try_sandbox(own))
+        has_cgroups = asyncio.run(try_sandbox(own))
     except TurnkeepError as exc:
         return f"none: {exc.detail}"
     access = RunnerAccess(
@@ -442,7 +534,7 @@ def runner_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-async def _try_sandbox(environ: Mapping[str, str]) -> bool:
+async def try_sandbox(environ: Mapping[str, str]) -> bool:
     """Start a box once, and say whether the kernel will limit the memory of boxes.
 
     Raises SandboxUnavailable with advice if no box can be started.

@@ -9,11 +9,22 @@ import msgspec
 from turnkeep_client.transport import Resource, given, part
 from turnkeep_client.wire import Conversation, Imported, Message, Page, Replay, TraceRow
 from turnkeep_client.wire.blocks import JsonObject
-from turnkeep_client.wire.conversations import ConversationFields
+from turnkeep_client.wire.conversations import ConversationFields, Kind
 
 Order = Literal["asc", "desc"]
 Provider = Literal["anthropic", "openai_chat", "openai_responses", "sandbox"]
 Document = bytes | str | Sequence[Mapping[str, Any]] | Mapping[str, Any]
+
+
+class ConversationFilters(TypedDict, total=False):
+    """Which conversations a list has. `user` is a user's id or the host's id, for service keys. `since` is the earliest
+    time of the last change, in milliseconds. Runs are listed only with `kind="run"`."""
+
+    external_id: str | None
+    user: str | None
+    agent_id: str | None
+    kind: Kind | None
+    since: int | None
 
 
 class ConversationChanges(TypedDict, total=False):
@@ -29,15 +40,23 @@ class ConversationChanges(TypedDict, total=False):
 class Conversations(Resource):
     """Threads."""
 
-    def list(self, q: str | None = None, *, limit: int | None = None) -> AsyncGenerator[Conversation, None]:
-        """Conversations, the last changed first; with `q` those that it finds. Pages are fetched as they are read."""
-        return self._pages("/v1/conversations", Conversation, limit=limit, q=q)
+    def list(
+        self, q: str | None = None, *, limit: int | None = None, **only: Unpack[ConversationFilters]
+    ) -> AsyncGenerator[Conversation, None]:
+        """Conversations, the last changed first; with `q` those that it finds, and of them those that have the given
+        fields. Pages are fetched as they are read."""
+        return self._pages("/v1/conversations", Conversation, limit=limit, q=q, **only)
 
     async def page(
-        self, q: str | None = None, *, limit: int | None = None, cursor: str | None = None
+        self,
+        q: str | None = None,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        **only: Unpack[ConversationFilters],
     ) -> Page[Conversation]:
         """One page of the same list, and the cursor of the next one."""
-        return await self._page("/v1/conversations", Conversation, q=q, limit=limit, cursor=cursor)
+        return await self._page("/v1/conversations", Conversation, q=q, limit=limit, cursor=cursor, **only)
 
     async def create(
         self,
@@ -48,7 +67,8 @@ class Conversations(Resource):
         metadata: JsonObject | None = None,
         **fields: Unpack[ConversationFields],
     ) -> Conversation:
-        """Make an empty conversation. A question without a conversation makes one too."""
+        """Make an empty conversation, or get the one that has this `external_id`. A question without a conversation
+        makes one too."""
         body = given(title=title, agent_id=agent_id, model=model, metadata=metadata, **fields)
         return await self._transport.call("POST", "/v1/conversations", Conversation, body=body)
 

@@ -27,6 +27,7 @@ from turnkeep_client.wire.errors import Defect
 from turnkeep_client.wire.events import (
     Approval,
     ClientCalls,
+    Decided,
     Delta,
     Failure,
     Files,
@@ -50,6 +51,7 @@ __all__ = [
     "Answer",
     "Approval",
     "ClientCalls",
+    "Decided",
     "Delta",
     "Event",
     "Failure",
@@ -94,6 +96,7 @@ _KINDS: dict[str, Any] = {
     "reset": Reset,
     "approval": Approval,
     "client_calls": ClientCalls,
+    "decided": Decided,
     "steered": Steered,
     "result": Result,
     "error": Failure,
@@ -175,7 +178,7 @@ class TurnView:
                 self._forget_preview()
             case Files():
                 self.files += event.files
-            case Step() | Sources() | Approval() | ClientCalls() | Steered():
+            case Step() | Sources() | Approval() | ClientCalls() | Decided() | Steered():
                 pass
             case _:
                 assert_never(event)

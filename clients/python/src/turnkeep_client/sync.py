@@ -158,15 +158,24 @@ class Items(Generic[Found]):
         self._source = source
         self._close = close
         self._pending: Future[Found] | None = None
+        self._is_idle = asyncio.Event()
+        """Whether no step is under way. One that is cancelled takes a moment to end."""
+        self._is_idle.set()
+        self._is_closed = False
+        self._changing = threading.Lock()
 
     def __iter__(self) -> Iterator[Found]:
         return self
 
     def __next__(self) -> Found:
-        if self._pending is None or self._loop.is_inherited:
-            self._pending = self._loop.submit(_next(self._source))
+        with self._changing:
+            if self._is_closed:
+                raise StopIteration
+            if self._pending is None or self._loop.is_inherited:
+                self._pending = self._loop.submit(self._next())
+            pending = self._pending
         try:
-            found = self._pending.result()
+            found = pending.result()
         except KeyboardInterrupt:
             raise
         except StopAsyncIteration:
@@ -178,18 +187,28 @@ class Items(Generic[Found]):
         return found
 
     def close(self) -> None:
-        """End the iteration before its end. It does nothing in a forked process."""
+        """End the iteration before its end, also if another thread is in the middle of a step, which then raises
+        CancelledError. It does nothing in a forked process."""
         if self._loop.is_inherited:
             return
-        if self._pending is not None:
-            self._pending.cancel()
+        with self._changing:
+            self._is_closed, pending = True, self._pending
+        if pending is not None:
+            pending.cancel()
             with contextlib.suppress(BaseException):
-                self._pending.result()
-        self._loop.run(self._close())
+                pending.result()
+        self._loop.run(self._end())
 
+    async def _next(self) -> Found:
+        self._is_idle.clear()
+        try:
+            return await anext(self._source)
+        finally:
+            self._is_idle.set()
 
-async def _next(source: AsyncIterator[Found]) -> Found:
-    return await anext(source)
+    async def _end(self) -> None:
+        await self._is_idle.wait()
+        await self._close()
 
 
 def items_of(loop: LoopThread, source: AsyncGenerator[Found, None]) -> Items[Found]:
@@ -212,9 +231,10 @@ class Stream:
         return self
 
     def __next__(self) -> Event:
-        if self._items is None:
-            self._items = Items(self._loop, self._stream, self._stream.close)
-        return next(self._items)
+        items = self._items
+        if items is None:
+            items = self._items = Items(self._loop, self._stream, self._stream.close)
+        return next(items)
 
     def words(self) -> Iterator[str]:
         """The text of the answer, as it is streamed: every word once; see `TurnStream.words`."""
@@ -241,14 +261,15 @@ class Stream:
 
     def close(self) -> None:
         """Close the connection. The stream can be iterated again. It does nothing in a forked process."""
-        if not self._loop.is_inherited:
-            self._drop()
+        if not self._loop.is_inherited and not self._drop():
             self._loop.run(self._stream.close())
 
-    def _drop(self) -> None:
+    def _drop(self) -> bool:
+        """End the iteration, which closes the connection; false if there is none."""
         items, self._items = self._items, None
         if items is not None:
             items.close()
+        return items is not None
 
     def __enter__(self) -> Self:
         return self

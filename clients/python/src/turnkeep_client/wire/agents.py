@@ -33,6 +33,20 @@ class NamedTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="n
     approval: ApprovalRule | None = None
 
 
+BoxToolName = Literal[
+    "shell", "python", "run_recipe", "read_file", "write_file", "edit_file", "list_files", "grep_files"
+]
+"""The tools that every box has."""
+
+
+class BoxTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="sandbox", omit_defaults=True):
+    """A tool of the agent's sandbox by its name, where there is more to say than the name. Every box has its tools
+    without it."""
+
+    name: BoxToolName
+    approval: ApprovalRule | None = None
+
+
 class ClientTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="client", omit_defaults=True):
     """A tool that the caller runs: the turn waits for the result of each call."""
 
@@ -79,16 +93,25 @@ class McpServer(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
     """Constant arguments, for those of its tools that know them. Placeholders as for HTTP tools."""
 
 
-class Skill(RequestBody, frozen=True, kw_only=True):
+class Skill(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
     """A folder of texts; `SKILL.md` tells what it is for."""
 
     name: SkillName
     files: Annotated[Texts, Meta(max_length=200)]
+    approval: ApprovalRule | dict[Annotated[str, Meta(max_length=1_000)], ApprovalRule] | None = None
+    """For all of its recipes, or for those that are named here by their paths."""
 
 
 class Environment(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
+    """What the boxes of an agent have. `image` is one that the operator allows; from `packages` the server finds the
+    first such image that has all of them."""
+
     variables: Secrets = field(default_factory=dict)
     setup_script: Annotated[str, Meta(max_length=200_000)] | None = None
+    image: Annotated[str, Meta(max_length=40)] | None = None
+    packages: Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=100)] = field(
+        default_factory=list
+    )
 
 
 class Limits(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,7 +124,7 @@ class Limits(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
 
 Description = Annotated[str, Meta(max_length=2_000)]
 Starters = Annotated[list[Annotated[str, Meta(min_length=1, max_length=500)]], Meta(max_length=20)]
-Tools = Annotated[list[ToolName | NamedTool | HttpTool | ClientTool], Meta(max_length=100)]
+Tools = Annotated[list[ToolName | NamedTool | HttpTool | ClientTool | BoxTool], Meta(max_length=100)]
 ClientTools = Annotated[list[ClientTool], Meta(max_length=100)]
 Approvers = Annotated[list[Approver], Meta(min_length=1, max_length=2)]
 McpServers = Annotated[list[McpServer], Meta(max_length=20)]

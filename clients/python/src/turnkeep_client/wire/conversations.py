@@ -10,7 +10,7 @@ from turnkeep_client.wire.agents import ClientTools
 from turnkeep_client.wire.base import Id, Model, Name, RequestBody, known_words
 from turnkeep_client.wire.blocks import Block, FileRef, Finish, JsonObject, JsonValue, Part, Role, Usage
 from turnkeep_client.wire.display import words_of
-from turnkeep_client.wire.events import Source, ToolCall
+from turnkeep_client.wire.events import DecidedCall, Source, ToolCall
 from turnkeep_client.wire.files import File
 
 Kind = Literal["chat", "sandbox", "run"]
@@ -24,6 +24,7 @@ WaitReason = Literal["approval", "client_tools"]
 IfBusy = Literal["reject", "enqueue", "interrupt"]
 StreamFormat = Literal["native", "openai", "anthropic"]
 """How a stream is written: our own frames, or the chunks that pages made for others already parse."""
+ExternalId = Annotated[str, Meta(min_length=1, max_length=200)]
 TurnStatusWord = Annotated[str, known_words(TurnStatus)]
 RoleWord = Annotated[str, known_words(Role)]
 
@@ -56,6 +57,9 @@ class _ConversationOptions(RequestBody, frozen=True, kw_only=True):
 
     kind: NewKind | None = None
     workflow_id: Annotated[str, Meta(max_length=200)] | None = None
+    external_id: ExternalId | None = None
+    """The id of the host's application. The conversation of the user that has it is used; if there is none, it is
+    made."""
 
 
 class ConversationFields(TypedDict, total=False):
@@ -63,6 +67,7 @@ class ConversationFields(TypedDict, total=False):
 
     kind: NewKind | None
     workflow_id: str | None
+    external_id: str | None
 
 
 class _TurnOptions(_ConversationOptions, frozen=True, kw_only=True):
@@ -88,7 +93,8 @@ class NewRun(RequestBody, frozen=True, kw_only=True):
 
 
 class NewTurn(_TurnOptions, frozen=True, kw_only=True):
-    """The body of `POST /v1/turns`. Without `conversation_id` it opens a conversation."""
+    """The body of `POST /v1/turns`. Without `conversation_id` it opens a conversation, or uses that of the
+    `external_id`."""
 
     message: str | list[TextBlock | ImageBlock | FileBlock] = ""
     conversation_id: Id | None = None
@@ -115,12 +121,16 @@ class TurnFailure(Struct, frozen=True, kw_only=True):
 
 
 class WaitingFor(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a turn waits for. `calls` are those of this `type`; `client_calls` come along while both are missing."""
+    """What a turn waits for. `calls` are those of this `type`; `client_calls` come along while both are missing.
+    `approvers` says who decides (`author`, `admin`), where that is not the user who asked alone. `decided` are the
+    decisions that hold already."""
 
     type: Annotated[str, known_words(WaitReason)]
     calls: Sequence[ToolCall]
     expires_at: int
     client_calls: Sequence[ToolCall] = ()
+    approvers: Sequence[str] | None = None
+    decided: Sequence[DecidedCall] = ()
 
 
 class Decision(RequestBody, frozen=True, kw_only=True):
@@ -333,6 +343,7 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent_id: str | None
     model: str | None
     workflow_id: str | None
+    external_id: str | None
     title: str | None
     preview: str | None
     message_count: int

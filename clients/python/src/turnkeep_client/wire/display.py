@@ -26,6 +26,7 @@ from turnkeep_client.wire.blocks import (
 from turnkeep_client.wire.events import (
     Approval,
     ClientCalls,
+    Decided,
     Failure,
     Files,
     Reset,
@@ -62,7 +63,7 @@ def fold(events: Iterable[TurnEvent]) -> Display:
     places: dict[str, int] = {}
     for event in events:
         match event:
-            case TurnBegan() | Reset() | Approval() | ClientCalls() | Steered():
+            case TurnBegan() | Reset() | Approval() | ClientCalls() | Decided() | Steered():
                 pass
             case ToolCalls():
                 content.extend(_spoken(text=event.text, reasoning=event.reasoning or ""))

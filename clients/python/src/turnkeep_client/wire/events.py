@@ -106,6 +106,23 @@ class ClientCalls(_Event, frozen=True, kw_only=True, tag="client_calls"):
     expires_at: int
 
 
+class DecidedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A decision that holds. `by` names who made it. `args` are other arguments, with which the call was allowed."""
+
+    call_id: str
+    decision: Annotated[str, known_words(Literal["allow", "deny"])]
+    by: str
+    at: int
+    args: JsonObject | None = None
+    reason: str | None = None
+
+
+class Decided(_Event, frozen=True, kw_only=True, tag="decided"):
+    """Somebody has decided about calls for which the turn waits. With the last decision the turn goes on."""
+
+    decisions: tuple[DecidedCall, ...]
+
+
 class Steered(_Event, frozen=True, kw_only=True, tag="steered"):
     """Words that the user added while the turn ran. The model is sent them with its next call."""
 
@@ -134,7 +151,20 @@ class Failure(_Event, frozen=True, kw_only=True, tag="error", omit_defaults=True
     content: tuple[Part, ...] | None = None
 
 
-TurnEvent = TurnBegan | ToolCalls | Step | Sources | Files | Reset | Approval | ClientCalls | Steered | Result | Failure
+TurnEvent = (
+    TurnBegan
+    | ToolCalls
+    | Step
+    | Sources
+    | Files
+    | Reset
+    | Approval
+    | ClientCalls
+    | Decided
+    | Steered
+    | Result
+    | Failure
+)
 Terminal = Result | Failure
 
 

@@ -12,11 +12,16 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from turnkeep_client.wire.base import RequestBody
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
+from turnkeep_client.wire.conversations import WaitReason
 from turnkeep_client.wire.events import Source, Sources, Step, TraceLevel
+
+FEATURES_HEADER = "Turnkeep-Runner-Features"
+"""What a runner knows beyond the first contract, as words: `waits`."""
+WAITS = "waits"
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(gt=0)]
@@ -41,10 +46,11 @@ class SandboxRequest(Struct, frozen=True, kw_only=True):
 
 
 class SandboxEnvironment(Struct, frozen=True, kw_only=True):
-    """Variables of the box, and what is run in it before anything else."""
+    """Variables of the box, what is run in it before anything else, and which image it has."""
 
     variables: dict[str, str] = {}
     setup_script: str | None = None
+    image: str | UnsetType = UNSET
 
 
 class SandboxSkill(Struct, frozen=True, kw_only=True):
@@ -88,6 +94,9 @@ class SandboxTool(Struct, frozen=True, kw_only=True):
     timeout_seconds: Seconds
     description: str = ""
     input_schema: JsonObject = {}
+    waits_for: WaitReason | None = None
+    """What a call waits for before it runs (`wait` line). The server does not run a call that nobody allowed."""
+    identity: str = ""
 
 
 class SandboxGateway(Struct, frozen=True, kw_only=True):
@@ -131,6 +140,47 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     chat_id: str | None = None
     assets: SandboxAssets | None = None
     limits: SandboxLimits = SandboxLimits()
+    asks: tuple[str, ...] = ()
+    """Tools of the box, and recipes as `skill/path`, whose calls a person must allow. The server gives them only to a
+    runner that says `waits` in the header `Turnkeep-Runner-Features`."""
+    trusted: tuple[str, ...] = ()
+    """Identities of tools whose calls were allowed for the whole conversation."""
+
+
+class WaitingToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call that waits. `identity` says which tool it is, for a person who allows all of its calls."""
+
+    id: NonEmpty
+    name: NonEmpty
+    args: JsonObject
+    reason: WaitReason
+    input_schema: JsonObject = {}
+    identity: str = ""
+
+
+class AwaitedCalls(RequestBody, frozen=True, kw_only=True):
+    """The calls of a `wait` line whose answers the runner asks for."""
+
+    call_ids: Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(min_length=1, max_length=1_000)]
+
+
+class SandboxAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer to one call that waited. `digest` is that of the name and the arguments with which it may run."""
+
+    call_id: str
+    verdict: Literal["allow", "deny", "result", "error", "none"]
+    digest: str = ""
+    args: JsonObject | None = None
+    reason: str | None = None
+    value: JsonValue = None
+    by: str = ""
+    is_remembered: bool = False
+
+
+class SandboxAnswers(Struct, frozen=True, kw_only=True):
+    """The answers to all calls that were asked for. Null: not all of them are there yet; ask again."""
+
+    answers: Sequence[SandboxAnswer] | None
 
 
 class SandboxToolCall(RequestBody, frozen=True, kw_only=True):
@@ -199,6 +249,13 @@ class SourcesLine(Sources, frozen=True, kw_only=True, forbid_unknown_fields=True
     ts: int | float | None = None
 
 
+class WaitLine(_Line, frozen=True, kw_only=True, tag="wait"):
+    """These calls need an answer before the turn goes on. The runner keeps the box, and asks the server for them."""
+
+    calls: Annotated[tuple[WaitingToolCall, ...], Meta(min_length=1)]
+    ts: int | float | None = None
+
+
 class ResultLine(_Line, frozen=True, kw_only=True, tag="result"):
     """Terminal: the answer. `finish` is `length` if the model stopped at its limit of tokens."""
 
@@ -215,7 +272,7 @@ class ErrorLine(_Line, frozen=True, kw_only=True, tag="error"):
     ts: int | float | None = None
 
 
-OpenLine = SandboxLog | DeltaLine | StepLine | SourcesLine
+OpenLine = SandboxLog | DeltaLine | StepLine | SourcesLine | WaitLine
 Ending = ResultLine | ErrorLine
 Line = OpenLine | Ending
 
@@ -223,7 +280,7 @@ _decode = msgspec.json.Decoder(Line).decode
 _encode = msgspec.json.Encoder().encode
 _FIELDS: dict[str, set[str]] = {
     str(kind.__struct_config__.tag): {"type", *(each.encode_name for each in msgspec.structs.fields(kind))}
-    for kind in (SandboxLog, DeltaLine, StepLine, SourcesLine, ResultLine, ErrorLine)
+    for kind in (SandboxLog, DeltaLine, StepLine, SourcesLine, WaitLine, ResultLine, ErrorLine)
 }
 
 
