@@ -11,7 +11,7 @@ import httpx
 import msgspec
 
 from turnkeep.api.app import Server, bind, create_app
-from turnkeep.api.telemetry.metrics import EngineObserver, Metrics
+from turnkeep.api.telemetry.metrics import Metrics, observer_of
 from turnkeep.api.telemetry.tracing import Tracing
 from turnkeep.config import Settings
 from turnkeep.engine.sandbox.runner_client import RunnerAccess
@@ -83,7 +83,7 @@ class ApiServer:
                     settings,
                     providers=providers or ProviderRegistry([provider]),
                     tools=tools,
-                    observer=EngineObserver(metrics, tracing),
+                    observer=observer_of(metrics, tracing),
                     sandbox=None if runner_url is None else RunnerAccess(url=runner_url, server_url=url),
                 )
             )

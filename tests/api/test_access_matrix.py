@@ -60,13 +60,22 @@ BODIES: dict[str, Any] = {
     "replace_row": {"values": {}},
     "change_row": {"values": {}},
     "call_turn_tool": {"call_id": "c", "name": "t"},
+    "await_answers": {"call_ids": ["c"]},
 }
 
 
+EXTERNAL_ID = "chat-of-the-user"
 A_SKILLED_AGENT = {"name": "A", "skills": [{"name": "s", "files": {"SKILL.md": "How to"}}]}
 
-SPEAKS_OPENAI = {"complete_chat"}
+OWN_CHATS = {"resume_by_ai_sdk": 204, "connect_by_ag_ui": 200}
+"""Routes that name a chat of the caller by an id of the caller. One of another caller does not exist for this one,
+and there is nothing in it."""
+
+SPEAKS_OPENAI = {"complete_chat"} | {each.name for each in ENDPOINTS if each.path.startswith("/openai/")}
 """What has OpenAI's errors, since OpenAI's clients read them."""
+
+OPENAI_CODES = {"unauthorized": "invalid_api_key"}
+"""What OpenAI calls a code."""
 
 
 def name_of(endpoint: Endpoint) -> str:
@@ -75,30 +84,36 @@ def name_of(endpoint: Endpoint) -> str:
 
 async def things(service: Client, user: Client) -> dict[str, str]:
     """One of everything that a path can name, owned by that user or tenant."""
-    answer = await user.ask()
+    answer = await user.ask(external_id=EXTERNAL_ID)
     files = f"/v1/conversations/{answer['conversation_id']}/files"
     hook = {"url": "https://example.com/hook", "events": ["file.created"]}
     webhook = f"/v1/webhooks/{(await service.post('/v1/webhooks', json=hook)).json()['id']}"
     file_id = (await user.post(files, files={"file": ("f.txt", b"x")})).json()["data"][0]["id"]
     table = (await service.post("/v1/tables", json={"name": fake_id("table"), "columns": [{"name": "c"}]})).json()["id"]
     await service.post(f"/v1/tables/{table}/rows", json={"rows": [{}]})
+    agent_id = (await service.post("/v1/agents", json=A_SKILLED_AGENT)).json()["id"]
     return {
         "page_id": (await service.post("/v1/pages", json={"title": "P"})).json()["id"],
         "table_id": table,
         "row": "1",
         "skill": "s",
         "file_id": file_id,
+        "response_id": answer["turn"]["id"].replace("turn_", "resp_"),
+        "item_id": "msg_none",
         "webhook_id": webhook.rpartition("/")[2],
         "delivery_id": (await service.read(f"{webhook}/deliveries"))["data"][0]["id"],
         "conversation_id": answer["conversation_id"],
         "turn_id": answer["turn"]["id"],
-        "agent_id": (await service.post("/v1/agents", json=A_SKILLED_AGENT)).json()["id"],
+        "agent_id": agent_id,
+        "model": agent_id,
         "workspace_id": (await service.read("/v1/workspaces"))["data"][0]["id"],
         "key_id": (await service.post("/v1/keys", json={"name": "K"})).json()["id"],
         "org_id": fake_id("org"),
         "user": "nobody-here",
         "erasure_id": fake_id("erasure"),
         "session_id": fake_id("session"),
+        "chat_id": EXTERNAL_ID,
+        "thread_id": EXTERNAL_ID,
         "invite_id": (await service.post("/v1/invites", json={"user": "guest"})).json()["id"],
     }
 
@@ -107,8 +122,8 @@ async def call(client: Client, endpoint: Endpoint, ids: dict[str, str]) -> int:
     return (await response_of(client, endpoint, ids)).status_code
 
 
-async def response_of(client: Client, endpoint: Endpoint, ids: dict[str, str]) -> httpx.Response:
-    path = re.sub(r"{(\w+)}", lambda match: ids[match[1]], endpoint.path)
+async def response_of(client: Client, endpoint: Endpoint, ids: dict[str, str], query: str = "") -> httpx.Response:
+    path = re.sub(r"{(\w+)(?::path)?}", lambda match: ids[match[1]], endpoint.path) + query
     body = BODIES.get(endpoint.name, {}) if endpoint.body is not None else None
     response = await client.request(endpoint.method, path, json=body)
     assert response.status_code < 500 or response.json()["code"] == "sandbox_unavailable", response.text
@@ -221,7 +236,7 @@ class TestOtherCallers:
             elif not endpoint.policy.identifies:
                 assert status == 401, name_of(endpoint)
             elif "{" in endpoint.path:
-                assert status == 404, name_of(endpoint)
+                assert status == OWN_CHATS.get(endpoint.name, 404), name_of(endpoint)
         assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
         assert await service.read("/v1/keys") == keys
 
@@ -241,9 +256,25 @@ class TestOtherCallers:
             elif not endpoint.policy.identifies:
                 assert status == 401, name_of(endpoint)
             elif "{" in endpoint.path:
-                assert status == 404, name_of(endpoint)
+                assert status == OWN_CHATS.get(endpoint.name, 404), name_of(endpoint)
         assert await user.read(f"/v1/conversations/{ids['conversation_id']}") == before
         assert keys < {key["id"] for key in (await service.read("/v1/keys"))["data"] if key["revoked_at"] is None}
+
+
+class TestQueryParameters:
+    async def test_that_are_unknown_are_refused_on_every_route(self, service: Client, user: Client) -> None:
+        ids = await things(service, user)
+        tried = [endpoint for endpoint in GUARDED if endpoint.policy in ROLES["key"]]
+        assert len(tried) > 100
+        assert not any(endpoint.has_foreign_query for endpoint in tried)
+        for endpoint in tried:
+            response = await response_of(service, endpoint, ids, "?surely_unknown=1")
+            if endpoint.name in SPEAKS_OPENAI:
+                error = response.json()["error"]
+                assert (response.status_code, error["param"]) == (400, "surely_unknown"), name_of(endpoint)
+                continue
+            assert (response.status_code, response.json()["code"]) == (422, "invalid_request"), name_of(endpoint)
+            assert "surely_unknown" in response.json()["detail"], name_of(endpoint)
 
 
 class TestRememberedIdentities:
@@ -325,8 +356,16 @@ class TestScopes:
         for endpoint in GUARDED:
             response = await response_of(caller, endpoint, ids)
             expected = refusal(endpoint, role, features, reaches_agent=reaches_agent)
-            if endpoint.name in SPEAKS_OPENAI:
+            if endpoint.name == "complete_chat":
                 assert response.status_code == 401, name_of(endpoint)
+            elif endpoint.name in SPEAKS_OPENAI and expected is not None:
+                status, code = expected
+                error = response.json()["error"]
+                assert (response.status_code, error["code"]) == (status, OPENAI_CODES.get(code, code)), name_of(
+                    endpoint
+                )
+            elif endpoint.name in SPEAKS_OPENAI:
+                assert response.status_code not in {401, 403}, name_of(endpoint)
             elif expected is not None:
                 assert (response.status_code, response.json()["code"]) == expected, name_of(endpoint)
             elif endpoint.name not in TURNS and response.status_code >= 400:

@@ -1,5 +1,7 @@
 """Conversations as the contract lists them."""
 
+import asyncio
+
 from msgspec import structs
 
 from tests.api.conftest import both
@@ -16,6 +18,7 @@ FIELDS = {
     "agent_id",
     "model",
     "workflow_id",
+    "external_id",
     "title",
     "preview",
     "message_count",
@@ -56,6 +59,154 @@ class TestMaking:
         assert code_of(unknown) == (404, "not_found")
         assert code_of(await user.post("/v1/conversations", json={"model": "x/y"})) == (422, "invalid_request")
         assert code_of(await user.post("/v1/conversations", json={"kind": "run"})) == (422, "invalid_request")
+
+
+class TestExternalIds:
+    """A host page names its conversation by an id of its own."""
+
+    @both
+    async def test_a_conversation_is_made_once_and_then_used(self, server: ApiServer, user: Client) -> None:
+        made = await user.post("/v1/conversations", json={"external_id": "doc-1", "title": "Mine"})
+        assert (made.status_code, made.json()["external_id"]) == (201, "doc-1")
+        again = await user.post("/v1/conversations", json={"external_id": "doc-1", "title": "Other"})
+        assert (again.status_code, again.json()) == (200, made.json())
+        answer = await user.ask(external_id="doc-1")
+        assert answer["conversation_id"] == made.json()["id"]
+        first = await user.ask(external_id="doc-2")
+        second = await user.ask("And then?", external_id="doc-2")
+        assert second["conversation_id"] == first["conversation_id"]
+        assert len(server.scripts.requests[-1].messages) == 3
+        assert (await user.read(f"/v1/conversations/{first['conversation_id']}"))["external_id"] == "doc-2"
+
+    @both
+    async def test_fifty_posts_at_once_make_one(self, server: ApiServer, user: Client) -> None:
+        made = await asyncio.gather(*(user.post("/v1/conversations", json={"external_id": "doc-1"}) for _ in range(50)))
+        assert sorted(each.status_code for each in made) == [200] * 49 + [201]
+        assert len({each.json()["id"] for each in made}) == 1
+
+    @both
+    async def test_fifty_questions_at_once_go_to_one(self, server: ApiServer, user: Client) -> None:
+        body = {"message": "Hi", "external_id": "doc-1", "if_busy": "enqueue", "background": True}
+        asked = await asyncio.gather(*(user.post("/v1/turns", json=body) for _ in range(50)))
+        accepted = [each.json() for each in asked if each.status_code == 202]
+        assert len(accepted) >= 20
+        assert {code_of(each) for each in asked if each.status_code != 202} <= {(429, "queue_full")}
+        assert len({each["conversation_id"] for each in accepted}) == 1
+        assert len((await user.read("/v1/conversations"))["data"]) == 1
+
+    @both
+    async def test_each_user_has_their_own(self, server: ApiServer, service: Client, user: Client) -> None:
+        other = await server.user(service, "bob")
+        ids = [(await each.ask(external_id="doc-1"))["conversation_id"] for each in (user, other, service)]
+        assert len(set(ids)) == 3
+        for_ann = await service.post(
+            "/v1/conversations", json={"external_id": "doc-1"}, headers={"turnkeep-user": "ann"}
+        )
+        assert (for_ann.status_code, for_ann.json()["id"]) == (200, ids[0])
+
+    async def test_agent_and_model_of_a_later_turn_hold_for_that_turn(self, server: ApiServer, user: Client) -> None:
+        first = await user.ask(external_id="doc-1", model="scripted/a")
+        second = await user.ask(external_id="doc-1", model="scripted/b")
+        third = await user.ask(external_id="doc-1")
+        assert [each["turn"]["model"] for each in (first, second, third)] == ["scripted/a", "scripted/b", "scripted/a"]
+        unknown = await user.post(
+            "/v1/turns", json={"message": "?", "external_id": "doc-1", "agent_id": fake_id("agent")}
+        )
+        assert code_of(unknown) == (404, "not_found")
+
+    async def test_a_refused_question_makes_no_conversation(self, user: Client) -> None:
+        for body in ({"model": "x/y"}, {"agent_id": fake_id("agent")}, {"attachment_ids": [fake_id("file")]}):
+            response = await user.post("/v1/turns", json={"message": "?", "external_id": "doc-1", **body})
+            assert response.status_code in {404, 422}
+        assert (await user.read("/v1/conversations"))["data"] == []
+
+    async def test_a_repeated_request_makes_no_second_one(self, user: Client) -> None:
+        key = {"idempotency-key": "k"}
+        first = await user.ask(external_id="doc-1", headers=key)
+        assert (await user.ask(external_id="doc-1", headers=key))["turn"]["id"] == first["turn"]["id"]
+        await user.delete(f"/v1/conversations/{first['conversation_id']}")
+        again = await user.post("/v1/turns", json={"message": "Hello?", "external_id": "doc-1"}, headers=key)
+        assert code_of(again) == (404, "not_found")
+        assert (await user.read("/v1/conversations"))["data"] == []
+        assert (await user.ask(external_id="doc-1"))["conversation_id"] != first["conversation_id"]
+
+    async def test_what_belongs_to_the_conversation_must_fit(self, user: Client) -> None:
+        made = (await user.post("/v1/conversations", json={"external_id": "doc-1", "workflow_id": "w"})).json()["id"]
+        for body in ({"workflow_id": "x"}, {"kind": "sandbox"}, {"conversation_id": made, "external_id": "doc-2"}):
+            response = await user.post("/v1/turns", json={"message": "?", "external_id": "doc-1", **body})
+            assert code_of(response) == (422, "invalid_request"), body
+        await user.ask(external_id="doc-1", workflow_id="w", kind="chat", conversation_id=made)
+
+    async def test_a_wrong_one_is_refused(self, user: Client) -> None:
+        for bad in ("", "x" * 201, 7, "a\0b"):
+            for path, body in (("/v1/conversations", {}), ("/v1/turns", {"message": "?"})):
+                response = await user.post(path, json={"external_id": bad, **body})
+                assert code_of(response) == (422, "invalid_request"), bad
+                assert "external_id" in response.json()["detail"]
+        assert (await user.post("/v1/conversations", json={"external_id": "é" * 200})).status_code == 201
+
+    async def test_an_import_says_if_it_lost_its_id(self, service: Client) -> None:
+        answer = await service.ask(external_id="doc-1")
+        document = (await service.get(f"/v1/conversations/{answer['conversation_id']}/export")).content
+        imported = (await service.post("/v1/import", content=document)).json()
+        assert imported["conversation"]["external_id"] is None
+        assert "doc-1" in imported["remarks"][0]
+        await service.delete(f"/v1/conversations/{answer['conversation_id']}")
+        imported = (await service.post("/v1/import", content=document)).json()
+        assert (imported["conversation"]["external_id"], imported["remarks"]) == ("doc-1", [])
+
+
+class TestFilters:
+    async def ids(self, client: Client, **params: str) -> list[str]:
+        return [each["id"] for each in (await client.read("/v1/conversations", params=params))["data"]]
+
+    @both
+    async def test_narrow_the_list_and_the_search(self, server: ApiServer, service: Client, user: Client) -> None:
+        agent = (await service.post("/v1/agents", json={"name": "A"})).json()["id"]
+        plain = (await user.ask("needle"))["conversation_id"]
+        doc = (await user.ask("needle", external_id="doc-1", agent_id=agent))["conversation_id"]
+        since = (await user.read(f"/v1/conversations/{doc}"))["updated_at"]
+        sandbox = (await user.post("/v1/conversations", json={"kind": "sandbox", "title": "needle"})).json()["id"]
+        for search in ({}, {"q": "needle"}):
+            assert await self.ids(user, **search) == [sandbox, doc, plain]
+            assert await self.ids(user, external_id="doc-1", **search) == [doc]
+            assert await self.ids(user, agent_id=agent, **search) == [doc]
+            assert await self.ids(user, kind="sandbox", **search) == [sandbox]
+            assert await self.ids(user, kind="run", **search) == []
+            assert plain not in await self.ids(user, since=str(since), agent_id=agent, **search)
+            assert await self.ids(user, since=str(since), external_id="doc-1", kind="chat", **search) == [doc]
+            assert await self.ids(user, external_id="doc-1", kind="sandbox", **search) == []
+            assert await self.ids(user, user="ann", external_id="doc-1", **search) == [doc]
+            assert await self.ids(service, user="ann", external_id="doc-1", **search) == [doc]
+
+    async def test_a_service_key_lists_those_of_one_user(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        other = await server.user(service, "bob")
+        mine, theirs = [(await each.ask("needle"))["conversation_id"] for each in (user, other)]
+        ann = (await user.read("/v1/me"))["user"]["id"]
+        assert await self.ids(service) == [theirs, mine]
+        for name in ("ann", ann):
+            assert await self.ids(service, user=name) == [mine]
+            assert await self.ids(service, user=name, q="needle") == [mine]
+            assert await self.ids(user, user=name) == [mine]
+            assert code_of(await other.get("/v1/conversations", params={"user": name})) == (404, "not_found")
+        assert code_of(await service.get("/v1/conversations", params={"user": "nobody"})) == (404, "not_found")
+        admin = await server.user(service, "eve", role="admin")
+        assert code_of(await admin.get("/v1/conversations", params={"user": "ann"})) == (404, "not_found")
+        for_bob = await service.get("/v1/conversations", params={"user": "ann"}, headers={"turnkeep-user": "bob"})
+        assert code_of(for_bob) == (404, "not_found")
+
+    async def test_that_are_wrong_are_refused(self, user: Client) -> None:
+        for params in (
+            {"kind": "x"},
+            {"since": "yesterday"},
+            {"since": "-1"},
+            {"since": str(2**60)},
+            {"external_id": "x" * 201},
+            {"external": "doc-1"},
+        ):
+            assert code_of(await user.get("/v1/conversations", params=params)) == (422, "invalid_request"), params
 
 
 class TestListing:
@@ -124,7 +275,7 @@ class TestChanging:
         before = await user.read(f"/v1/conversations/{conversation}")
         after = (await user.patch(f"/v1/conversations/{conversation}", json={"title": "New"})).json()
         assert after["title"] == "New"
-        assert {**after, "title": 0, "updated_at": 0} == {**before, "title": 0, "updated_at": 0}
+        assert {**after, "title": 0} == {**before, "title": 0}
 
     async def test_bad_changes_are_refused(self, user: Client) -> None:
         path = f"/v1/conversations/{(await user.ask())['conversation_id']}"

@@ -14,6 +14,7 @@ from tests import buckets
 from tests.api.harness import ApiServer, Client, read_events, settings_for
 from tests.servers import dump_of
 from turnkeep.config import Settings
+from turnkeep.files.orphans import BagSweeper
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Until
 from turnkeep.tools.functions import tool
@@ -132,6 +133,56 @@ async def leave_words(server: ApiServer, service: Client, place: Place, name: st
     return user, conversation_id
 
 
+async def leave_words_of_other_clients(
+    server: ApiServer, service: Client, user: Client, canary: str, *, trace_id: str
+) -> None:
+    """The canary in everything that clients of the AI SDK, of AG-UI and of OpenAI can leave."""
+    traced = {"traceparent": f"00-{trace_id}-{trace_id[:16]}-01", "tracestate": f"x={canary}"}
+    tools = [{"type": "native", "name": "look", "approval": "always"}]
+    made = await service.post("/v1/agents", json={"name": "Looker", "tools": tools})
+    assert made.status_code == 201, made.text
+    locate = {"name": "locate", "description": canary, "inputSchema": {"type": "object", "description": canary}}
+    asked = {"id": f"{canary}-m1", "role": "user", "parts": [{"type": "text", "text": canary}]}
+    chat = {"id": f"{canary}-chat", "messages": [asked], "tools": [locate]}
+    server.scripts.say(Call("look", {"what": canary}), Call("locate", {"where": canary}))
+    sent = await user.post("/ai-sdk/chat?agent=Looker", json=chat, headers=traced)
+    assert sent.status_code == 200, sent.text
+    turn_id = sent.headers["turnkeep-turn"]
+    [look_up] = (await user.read(f"/v1/turns/{turn_id}"))["waiting_for"]["calls"]
+    decision = {"call_id": look_up["id"], "decision": "deny", "reason": f"no {canary}"}
+    denied = await user.post(f"/v1/turns/{turn_id}/approvals", json={"decisions": [decision]})
+    assert denied.status_code == 200, denied.text
+    [located] = denied.json()["waiting_for"]["calls"]
+    result = {"call_id": located["id"], "result": {"place": canary}}
+    assert (await user.post(f"/v1/turns/{turn_id}/results", json={"results": [result]})).status_code == 200
+    question = {"id": f"{canary}-m2", "role": "user", "content": canary}
+    server.scripts.say(Call("look", {"what": canary}))
+    body = {"threadId": f"{canary}-thread", "runId": canary, "messages": [question], "protocolVersion": "1.0"}
+    assert (await user.post("/ag-ui?agent=Looker", json=body)).status_code == 200  # and it waits
+    history = [{"role": "user", "content": canary}, {"role": "assistant", "content": f"{canary}."}]
+    call = {"id": canary, "type": "function", "function": {"name": canary, "arguments": f'{{"a": "{canary}"}}'}}
+    opening = [
+        {"role": "user", "content": f"Again, {canary}"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": canary, "content": canary},
+    ]
+    told = {"role": "system", "content": f"Say {canary}."}
+    completion = {"model": "scripted", "messages": [told, *history, *opening], "metadata": {"note": canary}}
+    sent = await user.post("/openai/v1/chat/completions", json=completion, headers={"idempotency-key": canary})
+    assert sent.status_code == 200, sent.text
+    response = {"model": "scripted", "input": [*history, opening[0]], "instructions": canary, "metadata": {"n": canary}}
+    sent = await user.post("/openai/v1/responses", json=response | {"store": False})
+    assert sent.status_code == 200, sent.text
+    sent = await user.post("/openai/v1/responses", json=response)
+    assert (await user.delete(f"/openai/v1/responses/{sent.json()['id']}")).status_code == 200
+    item = {"type": "message", "role": "user", "content": canary}
+    sent = await user.post("/openai/v1/conversations", json={"items": [item], "metadata": {"note": canary}})
+    assert sent.status_code == 200, sent.text
+    form = {"file": (f"{canary}.txt", canary.encode())}
+    sent = await user.post("/openai/v1/files", files=form, data={"purpose": "user_data"})
+    assert sent.status_code == 200, sent.text
+
+
 class TestAUser:
     async def test_leaves_no_word_and_no_byte_anywhere(self, server: ApiServer, service: Client, place: Place) -> None:
         name = f"{place.canary}@example.com"
@@ -153,6 +204,18 @@ class TestAUser:
         assert (await service.read("/v1/usage"))["messages"] == 5, "four of the user's, one of Bob's"
         rows = (await service.read("/v1/usage", params={"group_by": "user"}))["rows"]
         assert sorted((row["messages"], row["user"] is None) for row in rows) == [(1, False), (4, True)]
+
+    async def test_leaves_nothing_of_what_other_clients_sent(
+        self, server: ApiServer, service: Client, place: Place
+    ) -> None:
+        user, canary = await server.user(service, "ann"), place.canary
+        trace = Place(place.settings)
+        trace.canary = secrets.token_hex(16)
+        await leave_words_of_other_clients(server, service, user, canary, trace_id=trace.canary)
+        assert await place.findings()
+        await done(service, (await service.post("/v1/users/ann/erase")).json()["erasure_id"])
+        assert await place.findings() == []
+        assert await trace.findings() == []
 
     async def test_is_gone_from_the_caches_of_the_process(
         self, server: ApiServer, service: Client, place: Place
@@ -304,4 +367,52 @@ class TestAConversation:
             *(user.post(f"/v1/conversations/{each['conversation_id']}/erase") for each in asked)
         )
         assert {answer.status_code for answer in answers} == {204}
+        assert await place.findings() == []
+
+
+class TestBytesThatArriveAfterwards:
+    """An upload may be under way, or its address still valid, when its user or conversation is erased."""
+
+    @pytest.mark.parametrize("whose", ["user", "conversation"])
+    async def test_leave_nothing(self, server: ApiServer, service: Client, place: Place, whose: str) -> None:
+        user = await server.user(service, "ann")
+        conversation = (await user.post("/v1/conversations", json={})).json()["id"]
+        half = f"{place.canary} in a file".encode() * 100
+        tickets = []
+        for _ in range(2):
+            body = {"name": "a.txt", "size": 2 * len(half), "conversation_id": conversation}
+            tickets.append((await user.post("/v1/files", json=body)).json()["upload"])
+        erased, is_half_sent = asyncio.Event(), asyncio.Semaphore(0)
+
+        async def slowly(first: bytes, last: bytes) -> AsyncIterator[bytes]:
+            yield first
+            is_half_sent.release()
+            await erased.wait()
+            yield last
+
+        anonymous = await server.client(None)
+        put = asyncio.create_task(
+            anonymous.put(tickets[0]["url"], content=slowly(half, half), headers={"content-length": str(2 * len(half))})
+        )
+        head = b'--x\r\ncontent-disposition: form-data; name="file"; filename="b.txt"\r\n\r\n'
+        form = asyncio.create_task(
+            user.post(
+                f"/v1/conversations/{conversation}/files",
+                content=slowly(head + half, half + b"\r\n--x--\r\n"),
+                headers={"content-type": "multipart/form-data; boundary=x"},
+            )
+        )
+        async with asyncio.timeout(DONE_SECONDS):
+            for _ in range(2):
+                await is_half_sent.acquire()
+        if whose == "user":
+            await done(service, (await service.post("/v1/users/ann/erase")).json()["erasure_id"])
+        else:
+            assert (await user.post(f"/v1/conversations/{conversation}/erase")).status_code == 204
+        erased.set()
+        late = await anonymous.put(tickets[1]["url"], content=half + half)
+        is_bucket = place.settings.files_url.startswith("s3:")
+        assert [(await put).status_code < 300, late.status_code < 300] == [is_bucket] * 2
+        assert (await form).status_code >= 400
+        await BagSweeper(server.runtime.store, server.runtime.bag.objects).tidy()
         assert await place.findings() == []

@@ -335,6 +335,13 @@ class TestTwoPhases:
         done = (await user.post(f"/v1/files/{promised['file']['id']}/complete")).json()
         assert done["mime_type"] == "image/png"
 
+    @pytest.mark.parametrize(
+        "mime_type", ["text", "text/", "text/plain/x", "text/plain; a=b", "te xt/plain", "text/plain\r\nX: y"]
+    )
+    async def test_a_type_is_two_words_and_nothing_else(self, user: Client, mime_type: str) -> None:
+        response = await user.post("/v1/files", json={"name": "a.bin", "size": 5, "mime_type": mime_type})
+        assert response.json()["file"]["mime_type"] in {"application/octet-stream", "text/plain"}
+
     async def test_what_calls_itself_a_program_is_refused_before_it_is_sent(self, user: Client) -> None:
         for name, mime_type in (("setup.exe", "text/plain"), ("setup", "application/x-msdownload")):
             response = await user.post("/v1/files", json={"name": name, "size": 5, "mime_type": mime_type})
@@ -656,6 +663,21 @@ class TestOtherCallers:
             turn = await client.post("/v1/turns", json={"message": "?", "attachment_ids": [file_id]})
             assert code_of(turn) == (404, "not_found")
         assert (await user.get(f"/v1/files/{mine['id']}/content")).content == b"hello"
+
+
+class TestStoredBytes:
+    @pytest.mark.parametrize("name", ["max_user_bytes", "max_workspace_bytes"])
+    async def test_of_a_user_and_of_a_workspace_have_the_limits_of_the_server(self, tmp_path: Path, name: str) -> None:
+        async with ApiServer.start(settings_for(tmp_path, **{name: 10})) as server:
+            user = await server.user(await server.tenant())
+            conversation = await a_conversation(user)
+            await upload(user, conversation, data=b"12345")
+            assert code_of(await send(user, conversation, ("b.txt", b"123456"))) == (507, "storage_full")
+            assert code_of(await user.post("/v1/files", json={"name": "b.txt", "size": 6})) == (507, "storage_full")
+            assert len(await stored(server)) == 1
+
+    def test_of_a_user_are_limited_without_any_setting(self) -> None:
+        assert 0 < Settings().max_user_bytes <= 10 * 1024**3
 
 
 class TestFullDisk:

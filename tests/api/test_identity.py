@@ -359,6 +359,9 @@ class TestThePage:
         for origin in ({}, {"origin": "https://evil.example"}, {"origin": "null"}):
             response = await browser.post("/v1/turns", json={"message": "?"}, headers=origin)
             assert code_of(response) == (403, "forbidden")
+            for path in ("/ai-sdk/chat", "/ag-ui", "/openai/v1/chat/completions", "/openai/v1/responses"):
+                plain = {"content-type": "text/plain", **origin}  # what a form of another page can send
+                assert (await browser.post(path, content=b"{}", headers=plain)).status_code == 403, path
         assert (await browser.get("/v1/conversations")).status_code == 200
 
     async def test_cookies_of_others_are_passed_over_whatever_they_hold(
@@ -429,7 +432,9 @@ class TestCors:
         changed = settings_for(settings.data_dir, allowed_origins=("https://app.example",))
         async with ApiServer.start(changed) as server:
             client = await server.operator(origin="https://app.example")
-            for name in ("x-request-id", "Idempotency-Key, Content-Type", "last-event-id", "range, if-range", ""):
+            ordinary = ("x-request-id", "Idempotency-Key, Content-Type", "last-event-id", "range, if-range", "")
+            of_sdks = ("authorization, user-agent, x-stainless-lang, X-Stainless-Retry-Count, openai-organization",)
+            for name in (*ordinary, *of_sdks):
                 asked = {"access-control-request-method": "POST", "access-control-request-headers": name}
                 allowed = await client.options("/v1/turns", headers=asked)
                 assert allowed.status_code == 204, name
@@ -449,6 +454,8 @@ class TestCors:
                 ("https://evil.example", "POST", "authorization", (403, "forbidden")),
                 ("https://app.example", "TRACE", "authorization", (422, "invalid_request")),
                 ("https://app.example", "POST", "turnkeep-user", (422, "invalid_request")),
+                ("https://app.example", "POST", "x-stainless-", (422, "invalid_request")),
+                ("https://app.example", "POST", "x-stainless-a;b", (422, "invalid_request")),
             ):
                 asked = {"access-control-request-method": method, "access-control-request-headers": header}
                 refused = await client.options("/v1/turns", headers={"origin": origin, **asked})

@@ -12,14 +12,10 @@ from contextlib import suppress
 from typing import TextIO
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tests.api.harness import OPERATOR_KEY, STREAM, ApiServer
 from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
 from turnkeep.api.telemetry.logs import JsonFormatter, configure_logging
-from turnkeep.api.telemetry.tracing import Tracing, open_tracing
 from turnkeep.config import Settings
 from turnkeep.errors import StorageFull
 from turnkeep.providers.scripted import Fail
@@ -272,28 +268,3 @@ class TestLines:
         [line] = [line for line in lines if line["message"] == "erasure delayed"]
         assert (line["level"], line["reason"]) == ("warning", "There is too little room.")
         assert line["erasure_id"].startswith("erasure_")
-
-
-class TestSpans:
-    async def test_requests_turns_and_model_calls_are_spans(self, settings: Settings) -> None:
-        exporter = InMemorySpanExporter()
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(exporter))
-        async with ApiServer.start(settings, tracing=Tracing(provider)) as server:
-            client = await server.operator()
-            trace_id = "0af7651916cd43dd8448eb211c80319c"
-            headers = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01"}
-            answer = await client.ask(headers=headers)
-        spans = {span.name: span for span in exporter.get_finished_spans()}
-        assert {"POST /v1/turns", "turn", "model call"} <= set(spans)
-        request = spans["POST /v1/turns"]
-        assert f"{request.context.trace_id:032x}" == trace_id
-        assert request.attributes is not None
-        assert request.attributes["turnkeep.turn_id"] == answer["turn"]["id"]
-        assert request.attributes["http.response.status_code"] == 200
-        turn = spans["turn"].attributes
-        assert turn is not None
-        assert turn["turnkeep.status"] == "succeeded"
-
-    def test_without_an_endpoint_there_are_none(self) -> None:
-        assert open_tracing({}) is None

@@ -344,7 +344,7 @@ class TestRefusals:
         provider.person = {"sub": "7"}
         provider.user_info = {"sub": "8", "name": "Ann", "groups": ["owners"]}
         browser = await a_browser(server)
-        await self.refused(browser, provider.allow(await begin(browser)), 401, "somebody else")
+        await self.refused(browser, provider.allow(await begin(browser)), 401, "another person")
 
     async def test_a_provider_that_is_away(self, tmp_path: Path, provider: IdentityProvider) -> None:
         away = settings_of(tmp_path, provider, oidc_issuer=f"http://127.0.0.1:{free_ports(1)[0]}")

@@ -65,10 +65,10 @@ def test_every_event_is_on_the_page_with_its_fields() -> None:
 
 
 async def test_every_metric_is_in_the_manual_with_its_labels(server: ApiServer, user: Client) -> None:
-    page = (MANUAL / "howto" / "deploy.md").read_text(encoding="utf-8")
+    page = (MANUAL / "howto" / "watch-it-in-production.md").read_text(encoding="utf-8")
     rows = {
         name: set(re.findall(r"`(\w+)`", labels))
-        for name, labels in re.findall(r"^\| `(turnkeep_\w+)` \| ([^|]*)\|", page, re.MULTILINE)
+        for name, labels in re.findall(r"^\| `((?:turnkeep|gen_ai)_\w+)` \| ([^|]*)\|", page, re.MULTILINE)
     }
     await user.ask()
     found: dict[str, set[str]] = {}

@@ -1,5 +1,6 @@
 """Scopes of tokens and keys: which agents, models and features they reach, and that nothing widens them."""
 
+import openai
 import pytest
 
 from tests.api.conftest import both
@@ -42,6 +43,28 @@ class TestAgents:
                 await caller.patch(conversation, json={"agent_id": other}),
             ):
                 assert code_of(response) == NOT_FOUND
+
+    async def test_outside_are_no_models_of_openai(self, server: ApiServer, service: Client) -> None:
+        mine, other = await an_agent(service), await an_agent(service, "B")
+        caller = await server.user(service, scopes={"agents": [mine], "models": []})
+        listed = (await caller.read("/openai/v1/models"))["data"]
+        assert [model["id"] for model in listed] == ["agent/A"]
+        before = ""
+        for name in ("agent/A", mine):
+            assert (await caller.get(f"/openai/v1/models/{name}")).status_code == 200
+            asked = await caller.post("/openai/v1/responses", json={"model": name, "input": "Hi"})
+            assert asked.status_code == 200, asked.text
+            before = asked.json()["id"]
+        for name in ("agent/B", other):
+            assert (await caller.get(f"/openai/v1/models/{name}")).status_code == 404
+            for path, question in (
+                ("responses", {"input": "Hi"}),
+                ("chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+                ("responses", {"input": "Hi", "previous_response_id": before}),
+            ):
+                refused = await caller.post(f"/openai/v1/{path}", json={"model": name, **question})
+                assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
+        assert (await caller.post("/openai/v1/responses", json={"model": "scripted", "input": "Hi"})).status_code == 403
 
     async def test_are_listed_in_full_pages(self, server: ApiServer, service: Client) -> None:
         agents = [await an_agent(service, f"Agent {number}") for number in range(6)]
@@ -265,3 +288,98 @@ class TestUnknownParameters:
         refused = await service.get("/v1/keys", params={"Limit": "1"})
         assert "`Limit`" in refused.json()["detail"]
         assert "limit" in refused.json()["detail"]
+
+    async def test_are_refused_to_openais_clients_and_theirs_are_known(self, server: ApiServer, user: Client) -> None:
+        words: Json = {"type": "message", "role": "user", "content": "?"}
+        included: Json = ["message.input_image.image_url", "file_search_call.results"]
+        page: Json = {"limit": 5, "order": "asc"}
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/openai/v1", api_key=user.key, max_retries=0) as sdk:
+            response = await sdk.responses.create(model="scripted", input="?")
+            await sdk.responses.retrieve(response.id, include=included)
+            async with await sdk.responses.retrieve(
+                response.id, stream=True, starting_after=1, include=included, include_obfuscation=False
+            ) as events:
+                numbers = [event.sequence_number async for event in events]
+            assert min(numbers) > 1
+            [item] = (await sdk.responses.input_items.list(response.id, include=included, **page)).data
+            assert (await sdk.responses.input_items.list(response.id, after=str(item.id), **page)).data == []
+            conversation = await sdk.conversations.create()
+            items: Json = sdk.conversations.items
+            [made] = (await items.create(conversation.id, items=[words], include=included)).data
+            await items.retrieve(made.id, conversation_id=conversation.id, include=included)
+            assert (await items.list(conversation.id, after=made.id, include=included, **page)).data == []
+            await sdk.files.list(purpose="user_data", **page)
+            with pytest.raises(openai.BadRequestError) as caught:
+                await sdk.responses.retrieve(response.id, extra_query={"starting_at": 1})
+            assert (caught.value.param, "starting_after" in caught.value.message) == ("starting_at", True)
+        assert "twice" in (await user.get("/openai/v1/files?order=asc&order=desc")).json()["error"]["message"]
+
+
+@both
+class TestOtherWires:
+    """Scopes and limits hold for the clients of the AI SDK, of AG-UI and of OpenAI as they do in the native API."""
+
+    async def asked(self, caller: Client, *, agent: str | None, model: str | None = None) -> list[int]:
+        """The statuses of one question on each wire."""
+        query = {key: value for key, value in (("agent", agent), ("model", model)) if value is not None}
+        part, history = {"type": "text", "text": "?"}, [{"role": "user", "content": "a"}]
+        history += [{"role": "assistant", "content": "b"}, {"role": "user", "content": "?"}]
+        sdk = {"id": "c", "messages": [{"id": "m", "role": "user", "parts": [part]}]}
+        run = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "?"}]}
+        named = agent or model or "scripted"
+        answers = [
+            await caller.post("/ai-sdk/chat", params=query, json=sdk),
+            await caller.post("/ag-ui", params=query, json=run),
+            await caller.post("/openai/v1/chat/completions", json={"model": named, "messages": history}),
+            await caller.post("/openai/v1/responses", json={"model": named, "input": history}),
+        ]
+        return [answer.status_code for answer in answers]
+
+    async def test_agents_outside_do_not_exist_and_one_is_needed(self, server: ApiServer, service: Client) -> None:
+        mine, other = await an_agent(service), await an_agent(service, "B")
+        caller = await server.user(service, scopes={"agents": [mine], "models": []})
+        assert [model["id"] for model in (await caller.read("/openai/v1/models"))["data"]] == ["agent/A"]
+        assert (await caller.get(f"/openai/v1/models/{other}")).status_code == 404
+        assert await self.asked(caller, agent=other) == [404] * 4
+        assert await self.asked(caller, agent=None) == [403] * 4
+        assert (await caller.read("/v1/conversations"))["data"] == []
+        assert await self.asked(caller, agent=mine) == [200] * 4
+
+    async def test_models_outside_cannot_be_chosen(self, server: ApiServer, service: Client) -> None:
+        caller = await server.user(service, scopes={"models": ["scripted/x"]})
+        assert await self.asked(caller, agent=None, model="scripted/y") == [403] * 4
+        assert await self.asked(caller, agent=None, model="scripted/x") == [200] * 4
+
+    async def test_files_need_their_feature(self, server: ApiServer, service: Client) -> None:
+        caller = await server.user(service, scopes={"features": []})
+        part = {"type": "file", "mediaType": "text/plain", "filename": "a.txt", "url": "data:text/plain,milk"}
+        sdk = {"id": "c", "messages": [{"id": "m", "role": "user", "parts": [part]}]}
+        assert code_of(await caller.post("/ai-sdk/chat", json=sdk)) == OUT
+        source = {"type": "data", "value": "bWlsaw==", "mimeType": "text/plain"}
+        content = [{"type": "document", "source": source}]
+        run = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": content}]}
+        assert code_of(await caller.post("/ag-ui", json=run)) == OUT
+        form = {"file": ("a.txt", b"milk")}
+        sent = await caller.post("/openai/v1/files", files=form, data={"purpose": "user_data"})
+        assert (sent.status_code, (await caller.get("/openai/v1/files")).status_code) == (403, 403)
+
+    async def test_limits_of_users_and_keys_hold(self, server: ApiServer, service: Client, user: Client) -> None:
+        await service.patch("/v1/users/ann", json={"monthly_message_limit": 0})
+        assert await self.asked(user, agent=None) == [429] * 4
+        assert (await user.read("/v1/conversations"))["data"] == []
+        limited = await a_key(server, service, requests_per_minute=1)
+        assert (await limited.get("/v1/me")).status_code == 200
+        assert await self.asked(limited, agent=None) == [429] * 4
+        assert (await limited.get("/openai/v1/models")).status_code == 429
+
+    async def test_limits_of_stored_bytes_hold(self, server: ApiServer, service: Client, user: Client) -> None:
+        await service.patch("/v1/users/ann", json={"stored_byte_limit": 3})
+        part = {"type": "file", "mediaType": "text/plain", "filename": "a.txt", "url": "data:text/plain,milk"}
+        sdk = {"id": "c", "messages": [{"id": "m", "role": "user", "parts": [part]}]}
+        form = {"file": ("a.txt", b"milk")}
+        for sent in (
+            await user.post("/ai-sdk/chat", json=sdk),
+            await user.post("/openai/v1/files", files=form, data={"purpose": "user_data"}),
+        ):
+            assert sent.status_code == 507, sent.text
+        assert (await user.read("/v1/conversations"))["data"] == []

@@ -62,4 +62,4 @@ class TestAView:
 
 
 def test_a_later_turn_cannot_change_what_belongs_to_the_conversation() -> None:
-    assert LASTING_FIELDS == ("kind", "workflow_id")
+    assert LASTING_FIELDS == ("kind", "workflow_id", "external_id")

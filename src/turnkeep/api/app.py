@@ -11,14 +11,17 @@ the connections are closed. A second signal ends the server at once.
 import logging
 import socket
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from turnkeep.api.ag_ui import runs
+from turnkeep.api.ai_sdk import chat
 from turnkeep.api.http.bundled_page import BundledPage
 from turnkeep.api.http.endpoints import Dispatcher, Endpoint
 from turnkeep.api.http.middleware import Cors, PageMiddleware, RequestMiddleware
@@ -43,7 +46,9 @@ from turnkeep.api.native import (
     waits,
     webhooks,
 )
-from turnkeep.api.openai import chat_completions
+from turnkeep.api.openai import chat_completions, completions, models, responses
+from turnkeep.api.openai import conversations as openai_conversations
+from turnkeep.api.openai import files as openai_files
 from turnkeep.api.openapi import document
 from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.api.telemetry.metrics import Metrics
@@ -82,18 +87,18 @@ def create_app(runtime: Runtime, *, metrics: Metrics | None = None, tracing: Tra
         public_url=settings.public_url,
     )
     dispatcher = Dispatcher(runtime, authenticator, RateLimiter())
+    page = BundledPage(runtime.bag.objects.upload_origin, settings)
     return Router(
         routes=dispatcher.routes(endpoints),
         redirect_slashes=False,
-        default=answer_unknown_path,
-        middleware=_middleware(runtime, metrics, tracing),
+        default=partial(answer_unknown_path, page),
+        middleware=_middleware(runtime, page, metrics, tracing),
     )
 
 
-def _middleware(runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> list[Middleware]:
+def _middleware(runtime: Runtime, page: BundledPage, metrics: Metrics, tracing: Tracing | None) -> list[Middleware]:
     """From the outside in."""
     layers = [Middleware(RequestMiddleware, runtime=runtime, metrics=metrics, tracing=tracing)]
-    page = BundledPage(runtime.bag.objects.upload_origin)
     if page.is_built:
         layers.append(Middleware(PageMiddleware, page=page))
     if runtime.settings.allowed_origins:
@@ -101,9 +106,12 @@ def _middleware(runtime: Runtime, metrics: Metrics, tracing: Tracing | None) -> 
     return layers
 
 
-async def answer_unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
+async def answer_unknown_path(page: BundledPage, scope: Scope, receive: Receive, send: Send) -> None:
     """Answer a request that matches no route. A path with odd slashes is not read as another path: a proxy in front,
     which closes some paths, would let it pass."""
+    if page.is_wanted(scope["method"], Headers(scope=scope)):
+        await page.answer_unknown_path(scope, receive, send)
+        return
     error: Exception = HTTPException(404)
     if "//" in scope["path"] or scope["path"].endswith("/"):
         error = NotFound("There is nothing here. Write the path without doubled or trailing slashes.")
@@ -136,6 +144,13 @@ def all_endpoints(
         knowledge.endpoints,
         sandbox.endpoints,
         chat_completions.endpoints,
+        chat.endpoints,
+        runs.endpoints,
+        models.endpoints,
+        completions.endpoints,
+        responses.endpoints,
+        openai_conversations.endpoints,
+        openai_files.endpoints,
         account.endpoints,
         account.token_endpoints(tokens),
         people.endpoints,

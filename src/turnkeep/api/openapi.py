@@ -39,6 +39,7 @@ _STREAM_EVENTS: dict[str, type] = {
     "reset": events.Reset,
     "approval": events.Approval,
     "client_calls": events.ClientCalls,
+    "decided": events.Decided,
     "steered": events.Steered,
     "result": events.Result,
     "error": events.Failure,
@@ -429,6 +430,7 @@ _conversation = _made(
     model=None,
     title="Opening hours",
     preview="When are you open?",
+    external_id="ticket-4711",
     queued_turns=[],
 )
 _table = _made(
@@ -577,6 +579,9 @@ RESPONSES: dict[str, Any] = {
     "SigninWays": wire.SigninWays(provider=wire.IdentityProvider(name="Example Ltd", url="/signin/oidc")),
     "Token": _made(wire.Token, token="tkt_…"),
     "ToolSecret": wire.ToolSecret(tool_secret="tksec_…"),
+    "SandboxAnswers": wire.SandboxAnswers(
+        answers=[wire.SandboxAnswer(call_id="call_1", verdict="allow", digest="9f86d081…")]
+    ),
     "ToolOutcome": wire.ToolOutcome(result={"status": "shipped"}, error=None, sources=[], passages=[]),
     "TraceRow": _made(
         wire.TraceRow,
@@ -619,7 +624,7 @@ REQUESTS: dict[str, Any] = {
     "Decisions": {"decisions": [{"call_id": "call_1", "decision": "deny", "reason": "Too expensive."}]},
     "Edit": {"message": "When are you open on Sundays?"},
     "NewAgent": {"name": "Support", "instructions": "Answer from the handbook.", "tools": ["search_pages"]},
-    "NewConversation": {"title": "Opening hours", "agent_id": _FIELDS["agent_id"]},
+    "NewConversation": {"title": "Opening hours", "agent_id": _FIELDS["agent_id"], "external_id": "ticket-4711"},
     "NewFile": {"name": "report.pdf", "size": 48_213, "mime_type": "application/pdf"},
     "InviteSecret": {"token": "tki_…"},
     "NewInvite": {"user": "ada@example.com", "name": "Ada", "role": "member"},
@@ -642,6 +647,7 @@ REQUESTS: dict[str, Any] = {
     "NewWorkspace": {"name": "Support"},
     "PageChange": {"content": "# Hours\n\nOpening hours: 8 to 18."},
     "RowValues": {"values": {"Price": 2.75}},
+    "AwaitedCalls": {"call_ids": ["call_1"]},
     "SandboxToolCall": {"call_id": "call_1", "name": "order_status", "arguments": {"order": 4711}},
     "TableChange": {"description": "What things cost in 2026"},
     "UserPatch": {"name": "Ada", "monthly_token_limit": 2_000_000},

@@ -39,12 +39,13 @@ def turn_of(turn: Turn, events: Sequence[Recorded] = ()) -> wire.Turn:
         error=None if turn.error is None else _view(wire.TurnFailure, turn.error),
         response=next((one.event.message for one in reversed(events) if isinstance(one.event, Result)), None),
         files=[file for one in events if isinstance(one.event, Files) for file in one.event.files],
-        waiting_for=None if turn.status != "waiting" or turn.wait is None else _waiting_for(turn.wait),
+        waiting_for=None if turn.status != "waiting" or turn.wait is None else _waiting_for(turn, turn.wait),
     )
 
 
-def _waiting_for(wait: Wait) -> wire.WaitingFor | None:
-    """What is still missing. Calls that were answered are left out."""
+def _waiting_for(turn: Turn, wait: Wait) -> wire.WaitingFor | None:
+    """What is still missing, and what was decided in this wait."""
+    approvers = ("author",) if turn.snapshot.agent is None else turn.snapshot.agent.approvers
     calls: dict[str, list[ToolCall]] = {"approval": [], "client_tools": []}
     for call in wait.open_calls:
         calls[call.reason].append(ToolCall(id=call.id, name=call.name, args=call.args))
@@ -55,6 +56,8 @@ def _waiting_for(wait: Wait) -> wire.WaitingFor | None:
         calls=calls[wait.reason],
         expires_at=wait.expires_at,
         client_calls=calls["client_tools"] if wait.reason == "approval" else (),
+        approvers=None if wait.reason != "approval" or approvers == ("author",) else list(approvers),
+        decided=wait.decisions,
     )
 
 

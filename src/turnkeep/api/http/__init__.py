@@ -13,7 +13,7 @@ endpoint gets a `ApiCall` and returns an ASGI response. An exception becomes a p
 - `idempotency`      repeated requests
 - `disconnects`      work that ends when the client disconnects
 - `downloads`        files and ranges
-- `bundled_page`     the built web page
+- `bundled_page`     the built web page, its embedded form, and the brand
 
 It knows nothing of turns, conversations or files as such. Read first: `endpoints`.
 """

@@ -1,29 +1,45 @@
 """The bundled page: files that were built into the package, served from memory under a strict policy.
 
 This module knows paths and headers, and nothing of what the page does. Every address of the page is answered with the
-same document; the script of the page decides what to show there.
+same document; the script of the page decides what to show there. So is an address that does not exist, with status 404,
+if a person opens it with a browser. `/embed` is a second document, the only one that pages of other origins may show in
+a frame, and `/embed.js` is a script for their own documents.
+
+What the operator sets about the page goes into the documents as elements without script: the brand, and who may embed
+the chat.
 """
 
 import gzip
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
+from html import escape
 from pathlib import Path
 
 from msgspec import Struct
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from turnkeep.config import PICTURE_TYPES, Settings
 from turnkeep.errors import WorldError
 
 FOLDER = Path(__file__).parents[2] / "web"
 """Where `scripts/web build` puts the page, and where the wheel has it."""
 
+MISSING = "none: this installation was built without it. Run `scripts/web build` in the checkout, and install again."
+"""What a server says that has no page. pip packs a checkout without its page, and shows nothing of it."""
+
 DOCUMENT = "/index.html"
 PATHS = frozenset({"/", "/settings", "/invite"})
-ADDRESSES = ("/c/", "/settings/")
+ADDRESSES = ("/c/", "/settings/", "/turns/")
 """Paths that the script of the page handles, and how others begin."""
+EMBED = "/embed"
+EMBED_DOCUMENT = "/embed.html"
+EMBED_SCRIPT = "/embed.js"
+BRAND_STYLE = "/brand.css"
+BRAND_LOGO = "/brand/logo"
 ASSETS = "/assets/"
 
 POLICY = "; ".join(
@@ -37,12 +53,15 @@ POLICY = "; ".join(
         "connect-src 'self'{uploads}",
         "base-uri 'none'",
         "form-action 'self'",
-        "frame-ancestors 'none'",
+        "frame-ancestors {ancestors}",
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
 )
-"""`{uploads}` is the origin of the bucket, if browsers upload files to one."""
+"""`{uploads}` is the origin of the bucket, if browsers upload files to one. `{ancestors}` are the origins whose pages
+may frame the document."""
+LOGO_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
+"""A logo is a picture in a page. If it is an SVG that is opened by itself, none of its scripts runs."""
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-]+(?::\d+)?|https?://\[[0-9a-fA-F:]+\](?::\d+)?")
 _GUARD = {
     "referrer-policy": "no-referrer",
@@ -52,6 +71,18 @@ _GUARD = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
+_EMBED_GUARD = {
+    **{name: value for name, value in _GUARD.items() if name != "x-frame-options"},
+    # A host page that is isolated (`Cross-Origin-Embedder-Policy`) shows only frames that say both.
+    "cross-origin-resource-policy": "cross-origin",
+    "cross-origin-embedder-policy": "require-corp",
+}
+_SCRIPT_GUARD = {
+    "access-control-allow-origin": "*",
+    "cross-origin-resource-policy": "cross-origin",
+    "cache-control": "public, max-age=300",
+}
+"""The script is the same for everybody, and any page may load it. What it may do is decided by CORS and tokens."""
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -71,16 +102,24 @@ class _PageFile(Struct, frozen=True, kw_only=True):
     etag: str
 
 
+def is_installed() -> bool:
+    """Whether this installation has the page."""
+    return (FOLDER / DOCUMENT.removeprefix("/")).exists()
+
+
 class BundledPage:
     """The files of the page, as an ASGI app. Without a build it answers nothing, and `GET /` says so instead.
 
     `upload_origin` finds the origin to which browsers upload files besides this server.
     """
 
-    def __init__(self, upload_origin: Callable[[], Awaitable[str | None]], folder: Path = FOLDER) -> None:
-        self._files = _read(folder)
+    def __init__(
+        self, upload_origin: Callable[[], Awaitable[str | None]], settings: Settings, folder: Path = FOLDER
+    ) -> None:
+        self._files = _branded(_read(folder), settings)
         self._upload_origin = upload_origin
-        self._policy: str | None = None
+        self._uploads: str | None = None
+        self._ancestors = " ".join(settings.frame_ancestors) or "'none'"
 
     @property
     def is_built(self) -> bool:
@@ -92,47 +131,80 @@ class BundledPage:
             return None
         if path in PATHS or path.startswith(ADDRESSES):
             return "/"
+        if _is_embed(path):
+            return EMBED
         if path.startswith(ASSETS):
             return ASSETS
+        if path in {EMBED_SCRIPT, BRAND_STYLE, BRAND_LOGO} and path in self._files:
+            return path
         return None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name: value for name, value in scope["headers"] if name in {b"accept-encoding", b"if-none-match"}}
-        path = scope["path"] if scope["path"].startswith(ASSETS) else DOCUMENT
-        policy = await self._find_policy() if path == DOCUMENT else POLICY.format(uploads="")
-        await self._response(path, headers, policy)(scope, receive, send)
+        given = {name: value for name, value in scope["headers"] if name in {b"accept-encoding", b"if-none-match"}}
+        path: str = scope["path"]
+        if path.startswith(ASSETS):
+            # The names of assets carry a hash of their content.
+            fields = _GUARD | {"cache-control": "public, max-age=31536000, immutable"}
+            policy = POLICY.format(uploads="", ancestors="'none'")
+        elif path == EMBED_SCRIPT:
+            fields, policy = _SCRIPT_GUARD, POLICY.format(uploads="", ancestors="'none'")
+        elif path in {BRAND_STYLE, BRAND_LOGO}:
+            fields, policy = _GUARD | {"cache-control": "no-cache"}, LOGO_POLICY
+        elif _is_embed(path):
+            path, is_framed = EMBED_DOCUMENT, self._ancestors != "'none'"
+            fields = (_EMBED_GUARD if is_framed else _GUARD) | {"cache-control": "no-cache"}
+            policy = POLICY.format(uploads=await self._find_uploads(), ancestors=self._ancestors)
+        else:
+            response = await self._document(given)
+            await response(scope, receive, send)
+            return
+        response = self._response(path, given, fields | {"content-security-policy": policy})
+        await response(scope, receive, send)
 
-    async def _find_policy(self) -> str:
-        """The policy of the document. While the bucket cannot be asked, it names no bucket; uploads then go through the
-        server."""
-        if self._policy is None:
+    def is_wanted(self, method: str, headers: Headers) -> bool:
+        """Whether a person opens this address with a browser, and not a program."""
+        return self.is_built and method in {"GET", "HEAD"} and "text/html" in headers.get("accept", "")
+
+    async def answer_unknown_path(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Show the page, which says that there is nothing at this address."""
+        response = await self._document({})
+        response.status_code = 404
+        await response(scope, receive, send)
+
+    async def _document(self, given: Mapping[bytes, bytes]) -> Response:
+        """The document of the page, which no other page may frame."""
+        policy = POLICY.format(uploads=await self._find_uploads(), ancestors="'none'")
+        fields = _GUARD | {"cache-control": "no-cache", "content-security-policy": policy}
+        return self._response(DOCUMENT, given, fields)
+
+    async def _find_uploads(self) -> str:
+        """The origin of the bucket, as the policy lists it. While the bucket cannot be asked, the policy names none;
+        uploads then go through the server."""
+        if self._uploads is None:
             try:
                 origin = await self._upload_origin()
             except WorldError:
-                return POLICY.format(uploads="")
+                return ""
             is_safe = origin is not None and _ORIGIN.fullmatch(origin) is not None
-            self._policy = POLICY.format(uploads=f" {origin}" if is_safe else "")
-        return self._policy
+            self._uploads = f" {origin}" if is_safe else ""
+        return self._uploads
 
-    def _response(self, path: str, headers: Mapping[bytes, bytes], policy: str) -> Response:
+    def _response(self, path: str, given: Mapping[bytes, bytes], fields: Mapping[str, str]) -> Response:
         file = self._files.get(path)
         if file is None:
             body = b"This file is of another release of the page. Load the page again.\n"
             return Response(body, 404, {"cache-control": "no-store"}, "text/plain; charset=utf-8")
-        fields = {
-            "etag": file.etag,
-            "vary": "accept-encoding",
-            # Assets carry a hash of their content in their names; the document names them and must be current.
-            "cache-control": "public, max-age=31536000, immutable" if path.startswith(ASSETS) else "no-cache",
-            "content-security-policy": policy,
-            **_GUARD,
-        }
-        if headers.get(b"if-none-match") == file.etag.encode():
-            return Response(status_code=304, headers=fields)
-        if file.is_compressible and b"gzip" in headers.get(b"accept-encoding", b""):
-            fields["content-encoding"] = "gzip"
-            return Response(_compressed(file.body), 200, fields, file.media_type)
-        return Response(file.body, 200, fields, file.media_type)
+        headers = {"etag": file.etag, "vary": "accept-encoding", **fields}
+        if given.get(b"if-none-match") == file.etag.encode():
+            return Response(status_code=304, headers=headers)
+        if file.is_compressible and b"gzip" in given.get(b"accept-encoding", b""):
+            headers["content-encoding"] = "gzip"
+            return Response(_compressed(file.body), 200, headers, file.media_type)
+        return Response(file.body, 200, headers, file.media_type)
+
+
+def _is_embed(path: str) -> bool:
+    return path == EMBED or path.startswith(f"{EMBED}/")
 
 
 def _read(folder: Path) -> dict[str, _PageFile]:
@@ -140,18 +212,64 @@ def _read(folder: Path) -> dict[str, _PageFile]:
     found: dict[str, _PageFile] = {}
     for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
         if file.is_file() and not file.name.startswith("."):
-            found[f"/{file.relative_to(folder).as_posix()}"] = _load(file)
+            found[f"/{file.relative_to(folder).as_posix()}"] = _page_file(file.read_bytes(), file.suffix)
     return found
 
 
-def _load(file: Path) -> _PageFile:
-    body = file.read_bytes()
+def _page_file(body: bytes, suffix: str) -> _PageFile:
     return _PageFile(
         body=body,
-        is_compressible=file.suffix in _COMPRESSIBLE,
-        media_type=_TYPES.get(file.suffix, "application/octet-stream"),
+        is_compressible=suffix in _COMPRESSIBLE,
+        media_type=_TYPES.get(suffix) or PICTURE_TYPES.get(suffix, "application/octet-stream"),
         etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
     )
+
+
+def _branded(files: dict[str, _PageFile], settings: Settings) -> dict[str, _PageFile]:
+    """The files with the name, the logo and the colours of the operator."""
+    if settings.brand_logo is not None:
+        logo = settings.brand_logo
+        files[BRAND_LOGO] = _page_file(logo.read_bytes(), logo.suffix.lower())
+    if settings.brand_colors:
+        files[BRAND_STYLE] = _page_file(brand_style(settings.brand_colors).encode(), ".css")
+    for path, hosts in ((DOCUMENT, ()), (EMBED_DOCUMENT, settings.frame_ancestors)):
+        if path in files:
+            document = _branded_document(files[path].body.decode(), settings, hosts)
+            files[path] = _page_file(document.encode(), ".html")
+    return files
+
+
+def _branded_document(document: str, settings: Settings, hosts: Sequence[str]) -> str:
+    """The document with what is set, as elements of its head that the script of the page reads."""
+    head: list[str] = []
+    if settings.brand_name is not None:
+        name = escape(settings.brand_name)
+        document = re.sub(r"<title>.*?</title>", lambda _: f"<title>{name}</title>", document, count=1)
+        head.append(f'<meta name="application-name" content="{name}">')
+    if settings.brand_logo is not None:
+        document = re.sub(r'<link rel="icon"[^>]*>', f'<link rel="icon" href="{BRAND_LOGO}">', document, count=1)
+        head.append(f'<meta name="turnkeep-logo" content="{BRAND_LOGO}">')
+    if settings.brand_colors:
+        # After the style sheets of the page, because it sets the same variables.
+        head.append(f'<link rel="stylesheet" href="{BRAND_STYLE}">')
+    if hosts:
+        head.append(f'<meta name="turnkeep-hosts" content="{escape(" ".join(hosts))}">')
+    return document.replace("</head>", "".join([*head, "</head>"]), 1)
+
+
+def brand_style(colors: Sequence[str]) -> str:
+    """The style sheet of the brand's colours. A colour is made darker on light ground and lighter on dark ground, as
+    far as words in it need it."""
+    light, dark = colors[0], colors[-1]
+    on_light, on_dark = f"oklch(from {light} min(l, 0.47) c h)", f"oklch(from {dark} max(l, 0.77) c h)"
+    return f""":root {{
+  --green: light-dark({on_light}, {on_dark});
+  --green-strong: light-dark(oklch(from {light} min(l - 0.06, 0.41) c h), oklch(from {dark} max(l + 0.06, 0.83) c h));
+  --green-ink: light-dark(#ffffff, #101312);
+  --green-wash: light-dark(color-mix(in oklab, {light} 9%, #ffffff), color-mix(in oklab, {dark} 18%, #161a18));
+}}
+.mark {{ background: light-dark({on_light}, oklch(from {dark} min(l, 0.55) c h)); }}
+"""
 
 
 @cache

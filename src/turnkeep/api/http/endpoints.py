@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from turnkeep.api.http.problem_details import answer_error
+from turnkeep.api.http.problem_details import InvalidField, answer_error
 from turnkeep.api.http.requests import known_id, notes_of, read_body, refuse_duplicate_headers, validation_error
 from turnkeep.api.http.responses import head_of
 from turnkeep.api.identity.authentication import (
@@ -85,6 +85,9 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     raw_body: str | None = None
     """The media type of a body that the handler reads as it arrives. With `body`, the client may send either."""
     query: Any = None
+    query_names: tuple[str, ...] = ()
+    """Without `query`: the parameters that the handler itself reads. One that ends with `[]` may be given many times,
+    with or without these brackets."""
     headers: tuple[str, ...] = ()
     errors: tuple[int, ...] = ()
     limits_itself: bool = False
@@ -316,32 +319,40 @@ def _query(endpoint: Endpoint, query_string: bytes) -> Any:
     """The query, unless the handler reads it: that of a signed address is the signature."""
     if endpoint.policy is Policy.SIGNED or endpoint.has_foreign_query:
         return Nothing()
+    if endpoint.query is None:
+        if query_string:
+            _named_values(query_string, endpoint.query_names)
+        return Nothing()
     return parse_query(endpoint.query, query_string)
 
 
 def parse_query(kind: Any, query_string: bytes) -> Any:
     """The query as that type. A name that is unknown, or given twice, is refused."""
     if not query_string:
-        return Nothing() if kind is None else kind()
-    try:
-        pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict")
-    except (ValueError, UnicodeDecodeError) as exc:
-        raise InvalidRequest("The query string is malformed.") from exc
-    known = () if kind is None else kind.__struct_encode_fields__
-    given: dict[str, str] = {}
-    for name, value in pairs:
-        if name not in known:
-            there_are = f"There are: {', '.join(known)}." if known else "There are none."
-            raise InvalidRequest(f"This route has no parameter `{name[:60]}`. {there_are}")
-        if name in given:
-            raise InvalidRequest(f"The parameter `{name}` is given twice.")
-        given[name] = value
-    if kind is None:
-        return Nothing()
+        return kind()
+    given = _named_values(query_string, kind.__struct_encode_fields__)
     try:
         return msgspec.convert(given, type=kind, strict=False)
     except msgspec.ValidationError as exc:
         raise validation_error(exc, kind) from exc
+
+
+def _named_values(query_string: bytes, known: Sequence[str]) -> dict[str, str]:
+    """The parameters of a query. Raises InvalidRequest for a name that is not known, or given twice."""
+    try:
+        pairs = parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict")
+    except (ValueError, UnicodeDecodeError) as exc:
+        raise InvalidRequest("The query string is malformed.") from exc
+    given: dict[str, str] = {}
+    for name, value in pairs:
+        is_list = f"{name.removesuffix('[]')}[]" in known
+        if name not in known and not is_list:
+            there_are = f"There are: {', '.join(known)}." if known else "There are none."
+            raise InvalidField(f"This route has no parameter `{name[:60]}`. {there_are}", field=name[:60])
+        if name in given and not is_list:
+            raise InvalidField(f"The parameter `{name}` is given twice.", field=name)
+        given[name] = value
+    return given
 
 
 def _is_raw(endpoint: Endpoint, headers: Headers) -> bool:

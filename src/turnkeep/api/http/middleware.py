@@ -8,7 +8,6 @@ import logging
 import re
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -17,10 +16,11 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from turnkeep.api.http.bundled_page import BundledPage
+from turnkeep.api.http.bundled_page import EMBED, BundledPage
 from turnkeep.api.http.problem_details import problem_response
 from turnkeep.api.http.requests import Notes, begin_notes, notes_of
 from turnkeep.api.http.responses import no_content
+from turnkeep.api.identity.authentication import refuse_key_in_query
 from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.api.telemetry.metrics import Metrics
 from turnkeep.api.telemetry.tracing import Tracing
@@ -29,6 +29,7 @@ from turnkeep.errors import Forbidden, InvalidRequest, TurnkeepError
 from turnkeep.http_server.sockets import host_name, is_loopback
 from turnkeep.ids import random_bytes
 from turnkeep.runtime import Runtime
+from turnkeep.trace_context import Origin, origin, valid_traceparent
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -46,9 +47,12 @@ REQUEST_HEADERS = (
     "Range",
     "Traceparent",
     "Turnkeep-Workspace",
+    "User-Agent",
     "X-Request-Id",
 )
-"""Headers that a page of another origin may send."""
+"""Headers that a page of another origin may send. SDKs set `User-Agent`, and some browsers ask about it."""
+SDK_HEADERS = ("openai-", "x-stainless-")
+"""How headers begin that SDKs send along about themselves. They are allowed and not read."""
 RESPONSE_HEADERS = (
     "Content-Disposition",
     "Content-Range",
@@ -65,6 +69,7 @@ MAX_AGE_SECONDS = 600
 _COUNTED_METHODS = frozenset({*METHODS, "OPTIONS"})
 _READ_HEADERS = frozenset({REQUEST_ID, b"host", b"traceparent"})
 _KNOWN_HEADERS = frozenset(map(str.lower, REQUEST_HEADERS)) | {"accept", "accept-language", "content-language"}
+_SDK_HEADER = re.compile(rf"({'|'.join(SDK_HEADERS)})[a-z0-9-]{{1,60}}", re.IGNORECASE)
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 
 _logger = logging.getLogger("turnkeep.http")
@@ -96,11 +101,12 @@ class RequestMiddleware:
                 message["headers"] = [*message.get("headers", ()), *self._common_headers(request_id)]
             await send(message)
 
-        with ExitStack() as stack:
-            span = None
-            if self._tracing is not None:
-                carrier = {"traceparent": headers.get(b"traceparent", b"").decode("latin-1")}
-                span = stack.enter_context(self._tracing.request(scope["method"], carrier))
+        given = headers.get(b"traceparent")
+        traceparent = None if given is None else valid_traceparent(given.decode("latin-1"))
+        span = None
+        if self._tracing is not None:
+            span, traceparent = self._tracing.begin_request(scope["method"], traceparent)
+        with origin(Origin(request_id=request_id, traceparent=traceparent)):
             try:
                 if self._is_foreign(headers.get(b"host", b"")):
                     error = Forbidden("This server is local and does not answer to that Host.")
@@ -150,7 +156,14 @@ class PageMiddleware:
             await self._app(scope, receive, send)
             return
         notes_of(scope)["route"] = route
-        await self._page(scope, receive, send)
+        app: ASGIApp = self._page
+        try:
+            # The token of an embedded chat comes from the page around it, never in the address.
+            if route == EMBED:
+                refuse_key_in_query(scope["query_string"])
+        except TurnkeepError as error:
+            app = problem_response(error, request_id=notes_of(scope)["request_id"])
+        await app(scope, receive, send)
 
 
 class Cors(CORSMiddleware):
@@ -182,7 +195,7 @@ class Cors(CORSMiddleware):
         return no_content(
             headers={
                 "access-control-allow-methods": ", ".join(METHODS),
-                "access-control-allow-headers": ", ".join(REQUEST_HEADERS),
+                "access-control-allow-headers": ", ".join([*REQUEST_HEADERS, *_sdk_headers(headers)]),
                 "access-control-max-age": str(MAX_AGE_SECONDS),
             }
         )
@@ -195,11 +208,23 @@ class Cors(CORSMiddleware):
         method = headers["access-control-request-method"]
         if method not in METHODS:
             return InvalidRequest(f"Pages may not send {method}. Allowed: {', '.join(METHODS)}.")
-        asked = [name.strip() for name in headers.get("access-control-request-headers", "").split(",")]
-        unknown = [name for name in asked if name and name.lower() not in _KNOWN_HEADERS]
+        asked = _asked_headers(headers)
+        unknown = [name for name in asked if name and not _is_known(name)]
         if unknown:
             return InvalidRequest(f"Pages may not send the header {unknown[0]}. Allowed: {', '.join(REQUEST_HEADERS)}.")
         return None
+
+
+def _asked_headers(headers: Headers) -> list[str]:
+    return [name.strip() for name in headers.get("access-control-request-headers", "").split(",")]
+
+
+def _sdk_headers(headers: Headers) -> list[str]:
+    return [name for name in _asked_headers(headers) if _SDK_HEADER.fullmatch(name)]
+
+
+def _is_known(name: str) -> bool:
+    return name.lower() in _KNOWN_HEADERS or _SDK_HEADER.fullmatch(name) is not None
 
 
 def is_foreign(host: str, settings: Settings) -> bool:
@@ -220,9 +245,14 @@ def _request_id(given: bytes | None) -> str:
 
 
 def _describe(span: "Span", method: str, notes: Notes) -> None:
-    """Attributes that are known only once the request has been answered."""
-    span.update_name(f"{method} {notes['route'] or 'unknown'}")
-    span.set_attribute("http.response.status_code", notes["status"] or 0)
+    """End the span, with what is known only once the request has been answered."""
+    route, status = notes["route"] or "unknown", notes["status"] or 0
+    span.update_name(f"{method} {route}")
+    span.set_attribute("http.route", route)
+    span.set_attribute("http.response.status_code", status)
+    if status == 0 or status >= 500:
+        span.set_attribute("error.type", str(status))
     span.set_attribute("turnkeep.request_id", notes["request_id"])
     if "turn_id" in notes:
         span.set_attribute("turnkeep.turn_id", notes["turn_id"])
+    span.end()

@@ -1,5 +1,8 @@
 """Errors as `application/problem+json` (RFC 9457): one table from error families to a status.
 
+Under `/openai/` errors have OpenAI's shape instead, because OpenAI's clients read them: `{"error": {message, type,
+param, code}}`. What is 422 elsewhere is 400 there, and so is a conversation that is busy.
+
 An error that the caller can fix says how. A defect of the server shows only the id under which the log has it.
 """
 
@@ -37,6 +40,7 @@ from turnkeep.errors import (
     Unauthorized,
     Unavailable,
     UnsupportedMediaType,
+    UnsupportedOption,
     WorldError,
 )
 from turnkeep_client.wire.errors import Problem
@@ -61,6 +65,10 @@ STATUSES: dict[type[TurnkeepError], int] = {
 }
 """An error class without a line of its own has the status of its nearest parent."""
 
+OPENAI_PATHS = "/openai/"
+OPENAI_OPTIONS = {"output": "response_format", "tool": "tool_choice", "max_tokens": "max_output_tokens"}
+"""What OpenAI calls an option that has another name here."""
+
 RETRY_SECONDS = 1
 """`Retry-After` of a 503."""
 
@@ -77,6 +85,14 @@ class MethodNotAllowed(CallerError):
     """The route exists, the method does not."""
 
     code = "method_not_allowed"
+
+
+class InvalidField(InvalidRequest):
+    """A field of the body has a value that cannot be used. `field` names it as the caller wrote it."""
+
+    def __init__(self, detail: str, *, field: str) -> None:
+        super().__init__(detail)
+        self.field = field
 
 
 class RangeNotSatisfiable(CallerError):
@@ -119,7 +135,40 @@ def answer_error(request: Request, error: Exception) -> Response:
     notes["code"] = ours.code
     if status_of(type(ours)) == 500:
         _logger.error("a request failed", exc_info=error, extra={FIELDS: dict(notes)})
-    return problem_response(error, request_id=notes.get("request_id", ""))
+    request_id = notes.get("request_id", "")
+    if request.scope["path"].startswith(OPENAI_PATHS):
+        return openai_response(error, request_id=request_id)
+    return problem_response(error, request_id=request_id)
+
+
+def openai_response(error: Exception, *, request_id: str) -> Response:
+    """The response for any exception, as OpenAI's clients read it. They repeat a request after 408, 409, 429 and 5xx by
+    themselves, so a header says where that is of no use."""
+    ours = translated(error)
+    status = status_of(type(ours))
+    headers = _headers(error, ours, status)
+    code, kind, param = ours.code, "invalid_request_error", None
+    match ours:
+        case ConversationBusy():
+            status, code, param = 400, "conversation_locked", "conversation"
+        case UnsupportedOption():
+            status, code, param = 400, "unsupported_parameter", OPENAI_OPTIONS.get(ours.option, ours.option)
+        case InvalidField():
+            status, param = 400, ours.field
+        case Unauthorized():
+            code = "invalid_api_key"
+        case RateLimited():
+            code, kind = "rate_limit_exceeded", "rate_limit_error"
+        case LimitReached():
+            code, kind = "insufficient_quota", "insufficient_quota"
+            headers["x-should-retry"] = "false"
+        case _ if status >= 500:
+            kind = "server_error"
+        case _ if status == 422:
+            status = 400
+    detail = f"The server's log has it as {request_id}." if status == 500 else ours.detail
+    body = {"error": {"message": detail, "type": kind, "param": param, "code": code if status != 500 else "internal"}}
+    return Response(msgspec.json.encode(body), status, headers=headers, media_type="application/json")
 
 
 def problem_response(error: Exception, *, request_id: str) -> Response:

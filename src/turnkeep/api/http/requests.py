@@ -123,6 +123,11 @@ async def spooled_body(receive: Receive, headers: Headers, *, limit: int) -> Asy
         yield file
 
 
+def is_announced_within(headers: Headers, limit: int) -> bool:
+    """Whether the client has said how long the body is, and it is not over `limit`."""
+    return "content-length" in headers and _announced(headers) <= limit
+
+
 def _announced(headers: Headers) -> int:
     """The Content-Length, if there is a sensible one."""
     announced = headers.get("content-length", "0")

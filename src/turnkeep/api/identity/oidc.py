@@ -313,7 +313,7 @@ class IdentityProviderClient:
         headers = {"authorization": f"Bearer {access_token}"}
         more = await self._fetched(http, "GET", metadata.userinfo_endpoint, dict[str, Any], headers=headers)
         if more.get("sub") != claims["sub"]:
-            raise Unauthorized(f"The user info of the identity provider is that of somebody else. {AGAIN}")
+            raise Unauthorized(f"The user info of the identity provider is that of another person. {AGAIN}")
         return more | claims
 
     def _person(self, claims: dict[str, Any]) -> Person:

@@ -25,11 +25,10 @@ from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.query_parameters import ListQuery, PageQuery, page_of
-from turnkeep.api.native.schemas import check_all_declared
 from turnkeep.api.native.skills import check_skill, check_skill_names
 from turnkeep.api.native.turns import TURN_HEADER, check_attachments
 from turnkeep.api.views import agent_for, agent_of
-from turnkeep.config import MASK
+from turnkeep.config import MASK, SandboxImage
 from turnkeep.engine import Draining, Options, Question
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound, WorldError
 from turnkeep.ids import AgentId, OrgId, TurnId
@@ -40,12 +39,14 @@ from turnkeep.runtime import Runtime
 from turnkeep.store.commands import NewConversation
 from turnkeep.tools.call_identity import HEADER_PREFIX, check_placeholders, check_url_placeholders, texts_in
 from turnkeep.tools.ports import Tools
+from turnkeep.tools.schemas import check_all_declared
 from turnkeep.tools.vault import SecretUnreadable, Vault
 from turnkeep.tools.waits import is_of_type
 from turnkeep_client import wire
 from turnkeep_client.wire.agents import (
     Agent,
     AgentPatch,
+    BoxTool,
     ClientTool,
     Environment,
     HttpTool,
@@ -227,11 +228,12 @@ async def _checked(
     """What makes the agent to be stored, with its secrets encrypted, from the stored one; and warnings about what does
     not work just now. The checks take a while, so the agent may have been changed by then."""
     runtime, org_id = call.runtime, call.principal.org_id
-    given = _given_fields(call.body)
+    body = _with_image(call.body, runtime.settings.sandbox_images)
+    given = _given_fields(body)
     await asyncio.to_thread(_check_shapes, given, runtime)  # large schemas take a while
     make = partial(
         _spec_of,
-        call.body,
+        body,
         vault=runtime.vault,
         org_id=org_id,
         may_run_commands=call.identity.is_operator
@@ -244,6 +246,35 @@ def _new_tool_secret(call: ApiCall[Any, Any]) -> tuple[str, str]:
     """A new secret, and how it is stored."""
     secret = "tksec_" + secrets.token_urlsafe(32)
     return secret, call.runtime.vault.seal(call.principal.org_id, secret)
+
+
+def _with_image(body: Any, allowed: Sequence[SandboxImage]) -> Any:
+    """The body with the image that its boxes will have: the named one, or the first that has all `packages`.
+
+    Raises InvalidRequest if the operator does not allow it.
+    """
+    environment = body.environment
+    if not isinstance(environment, Environment) or (environment.image is None and not environment.packages):
+        return body
+    wanted = {_package(name) for name in environment.packages}
+    named = [image for image in allowed if environment.image in {None, image.name}]
+    fitting = [image for image in named if wanted <= {_package(name) for name in image.packages}]
+    if not fitting:
+        offered = "; ".join(f"{image.name} ({', '.join(image.packages) or 'no packages'})" for image in allowed)
+        asked = (
+            f"`environment.image` cannot be {environment.image!r}"
+            if not named
+            else (f"No image has all of {', '.join(sorted(wanted))}")
+        )
+        raise InvalidRequest(
+            f"{asked}. Agents may choose: {offered or 'none'}. The operator changes that with TURNKEEP_SANDBOX_IMAGES."
+        )
+    return msgspec.structs.replace(body, environment=msgspec.structs.replace(environment, image=fitting[0].name))
+
+
+def _package(name: str) -> str:
+    """Its name as package indexes compare names, without a version."""
+    return re.sub(r"[-_.]+", "-", name.partition("==")[0]).lower()
 
 
 def _id(call: ApiCall[Any, Any]) -> AgentId:
@@ -384,11 +415,7 @@ async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime
         )
     )
     troubles = await asyncio.gather(
-        *(
-            _trouble_with_address(f"tool {tool['name']}", tool["url"], runtime.tools)
-            for tool in http
-            if isinstance(tool, dict)
-        )
+        *(_trouble_with_address(f"tool {tool['name']}", tool["url"], runtime.tools) for tool in http)
     )
     asked = [runtime.tools.mcp_server_problem(server, org_id) for server in servers]
     if "model" in fields and spec.model is not None:
@@ -396,7 +423,7 @@ async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime
     return [trouble for trouble in (*troubles, *await asyncio.gather(*asked)) if trouble]
 
 
-def _check_tools(tools: Sequence[str | NamedTool | HttpTool | ClientTool], known: Sequence[str]) -> None:
+def _check_tools(tools: Sequence[str | NamedTool | HttpTool | ClientTool | BoxTool], known: Sequence[str]) -> None:
     check_all_declared([tool for tool in tools if isinstance(tool, HttpTool | ClientTool)])
     for tool in tools:
         if isinstance(tool, str | NamedTool):
@@ -559,7 +586,7 @@ class RunResponse:
         """The last line: how the turn ended, whether the sandbox, the server or a user ended it."""
         store = self._runtime.store
         try:
-            turn = await self._runtime.engine.wait(self._turn_id)
+            turn = await self._runtime.engine.wait(self._turn_id, or_waiting=False)
         except Draining as exc:
             return ErrorLine(code=exc.code, message=exc.detail)
         *_, last = await store.events(turn.id, after=turn.last_seq - 1)

@@ -22,18 +22,18 @@ from turnkeep.api.native.turns import ANY_IMAGE, image_of
 from turnkeep.clock import system_clock
 from turnkeep.compiler import Target, compile
 from turnkeep.engine.assembly import budget_of, read_window
-from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound, TooLarge, TurnkeepError
+from turnkeep.errors import ConversationBusy, ExternalIdTaken, InvalidRequest, NotFound, TooLarge, TurnkeepError
 from turnkeep.fair_queue import in_daemon_thread, owner_of
 from turnkeep.files.zip_files import ZipReader, ZipRefused
 from turnkeep.ids import AgentId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message
-from turnkeep.model.principals import UserRef
+from turnkeep.model.principals import Principal, UserRef
 from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
 from turnkeep.store.checks import NAME_CHARS
-from turnkeep.store.commands import ConversationChange, Exported, NewConversation
+from turnkeep.store.commands import ConversationChange, ConversationFilter, Exported, NewConversation
 from turnkeep.store.exports import blocks_of, exported_from_rows, read_export, write_export
 from turnkeep.transfer.chatgpt import BranchLimit, is_chatgpt_export, is_conversation_file, read_chatgpt_export
 from turnkeep.transfer.transcripts import Form, read_history
@@ -70,10 +70,22 @@ class ImportQuery(Struct, frozen=True, kw_only=True):
     ),
 )
 async def list_conversations(call: ApiCall[Nothing, ConversationsQuery]) -> ASGIApp:
-    """Conversations of the principal, or those that `q` finds in titles and visible messages."""
+    """Conversations of the principal, or those that `q` finds in titles and visible messages.
+
+    The other parameters narrow the list. Runs are listed only with `kind=run`. `user` is for service keys.
+    """
     query = call.query
+    agent_id = _agent_id(query.agent_id)
+    if agent_id is not None:
+        call.principal.check_agent(agent_id)
+    if query.kind == "run":
+        call.principal.check_feature("runs")
     page = await call.runtime.store.conversations(
-        call.principal, query=query.q or None, limit=query.limit, cursor=query.cursor or None
+        await _listed_for(call),
+        query=query.q or None,
+        only=ConversationFilter(external_id=query.external_id, agent_id=agent_id, kind=query.kind, since=query.since),
+        limit=query.limit,
+        cursor=query.cursor or None,
     )
     users = await shown_users(call.runtime.store, call.principal, (hit.conversation.user_id for hit in page.data))
     data = [views.hit_of(hit, users, is_search=bool(query.q)) for hit in page.data]
@@ -86,11 +98,15 @@ async def list_conversations(call: ApiCall[Nothing, ConversationsQuery]) -> ASGI
     policy=Policy.MEMBER,
     body=wire.NewConversation,
     is_body_optional=True,
-    responses=(ResponseSpec(status=201, meaning="The new conversation", type=wire.Conversation),),
+    responses=(
+        ResponseSpec(status=201, meaning="The new conversation", type=wire.Conversation),
+        ResponseSpec(status=200, meaning="The conversation that has this `external_id`", type=wire.Conversation),
+    ),
     errors=(404, 507),
 )
 async def create_conversation(call: ApiCall[wire.NewConversation, Nothing]) -> ASGIApp:
-    """Make an empty conversation. A turn without `conversation_id` makes one too."""
+    """Make an empty conversation, or get the one that has this `external_id`, as it is. A turn without
+    `conversation_id` makes one too."""
     body = call.body
     if body.model is not None:
         call.principal.check_model(body.model)
@@ -100,7 +116,10 @@ async def create_conversation(call: ApiCall[wire.NewConversation, Nothing]) -> A
     if body.kind != "chat":
         call.principal.check_feature("runs")
     new = command_of(NewConversation, body, agent_id=_agent_id(body.agent_id))
-    made = await call.runtime.store.create_conversation(call.principal, new)
+    try:
+        made = await call.runtime.store.create_conversation(call.principal, new)
+    except ExternalIdTaken as taken:
+        return await _shown(call, taken.conversation_id)
     users = await shown_users(call.runtime.store, call.principal, [made.user_id])
     return json_response(views.conversation_of(made, users, queue=()), status=201)
 
@@ -325,6 +344,11 @@ async def _import(call: ApiCall[Any, Any], histories: Sequence[Exported], remark
             known = await _with_known_agent(call, exported)
             readable = await _with_readable_images(call, known, remarks)
             made.append(await call.runtime.store.import_conversation(call.principal, readable))
+            if readable.conversation.external_id != made[-1].external_id:
+                remarks.append(
+                    f"Another conversation has the external_id {readable.conversation.external_id!r}. "
+                    f"{made[-1].id} was imported without it."
+                )
         except TurnkeepError as exc:
             if made:
                 exc.detail += f" {len(made)} of {len(histories)} conversations are imported, in their order."
@@ -332,8 +356,21 @@ async def _import(call: ApiCall[Any, Any], histories: Sequence[Exported], remark
     return made
 
 
-async def _shown(call: ApiCall[Any, Any]) -> ASGIApp:
-    found = await call.runtime.store.conversation_with_queue(call.principal, _id(call))
+async def _listed_for(call: ApiCall[Any, ConversationsQuery]) -> Principal:
+    """The one whose conversations are listed. Raises NotFound for a user whose conversations the caller may not read:
+    a service key that acts for no user reads those of every user of the workspace, other callers read their own."""
+    principal, user = call.principal, call.query.user
+    if user is None or (principal.user is not None and user in {principal.user.id, principal.user.external_id}):
+        return principal
+    if principal.user_id is not None or principal.role != "service":
+        raise NotFound("No such user. Only a service key that acts for no user lists conversations of other users.")
+    member = await call.runtime.store.member(principal.org_id, principal.workspace_id, user)
+    return structs.replace(principal, user_id=member.id)
+
+
+async def _shown(call: ApiCall[Any, Any], conversation_id: ConversationId | None = None) -> ASGIApp:
+    """The conversation of this id, or else that of the path."""
+    found = await call.runtime.store.conversation_with_queue(call.principal, conversation_id or _id(call))
     users = await shown_users(call.runtime.store, call.principal, [found.conversation.user_id])
     return json_response(views.conversation_of(found.conversation, users, queue=found.queue))
 

@@ -161,7 +161,7 @@ async def read_file(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 )
 async def read_content(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The bytes of a file, or one range of them. No browser runs what is served here."""
-    return await download(call.runtime.bag, await _ready(call), call.headers)
+    return await download(call.runtime.bag, await ready_file(call), call.headers)
 
 
 @endpoints.add(
@@ -173,7 +173,7 @@ async def read_content(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 )
 async def read_thumbnail(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The picture within 320 × 320 pixels, as PNG or JPEG."""
-    file = await _ready(call)
+    file = await ready_file(call)
     if file.mime_type not in RASTER_TYPES or file.size > MAX_BYTES:
         raise UnsupportedMediaType("Only PNG, JPEG, GIF and WebP of up to 20 MB are shown small.")
     data = await call.runtime.bag.beginning(file, limit=MAX_BYTES)
@@ -195,7 +195,7 @@ async def read_thumbnail(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 )
 async def read_text(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The text of a file, as the tools search it: a document without its layout, a table as its cells."""
-    file = await _ready(call)
+    file = await ready_file(call)
     if kind_of(file) is None or file.sha256 is None:
         raise UnsupportedMediaType("Text is read from text files, PDF, Word, Excel and PowerPoint. Fetch its content.")
     try:
@@ -248,7 +248,7 @@ async def _upload(call: ApiCall[Any, Any], file: File) -> wire.UploadTicket:
     expires_at = system_clock() + UPLOAD_SECONDS * 1000
     url: str | None = None
     if not call.body.through_server:
-        url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), seconds=UPLOAD_SECONDS)
+        url = await call.runtime.bag.objects.upload_url(incoming_key(file.id), size=file.size, seconds=UPLOAD_SECONDS)
     if url is None:
         path = f"/v1/files/{file.id}/content"
         signed = call.runtime.addresses.sign(
@@ -258,7 +258,8 @@ async def _upload(call: ApiCall[Any, Any], file: File) -> wire.UploadTicket:
     return wire.UploadTicket(method="PUT", url=url, headers={}, expires_at=expires_at)
 
 
-async def _ready(call: ApiCall[Any, Any]) -> File:
+async def ready_file(call: ApiCall[Any, Any]) -> File:
+    """The file of the path, if its bytes can be read. Raises NotFound or Conflict."""
     file = await call.runtime.store.file(call.principal, _file_id(call))
     if file.status == "ready":
         return file

@@ -9,9 +9,10 @@ from msgspec import Meta, Struct
 from turnkeep.errors import InvalidRequest
 from turnkeep.knowledge.table_rows import Condition
 from turnkeep.model.messages import Order
+from turnkeep.store.checks import LATEST_MS
 from turnkeep_client import wire
 from turnkeep_client.wire import Cursor, Limit
-from turnkeep_client.wire.conversations import StreamFormat
+from turnkeep_client.wire.conversations import ExternalId, Kind, StreamFormat
 from turnkeep_client.wire.knowledge import Words
 
 Item = TypeVar("Item")
@@ -40,7 +41,14 @@ class SavedFilesQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
+    """`user` is the id of a user, or the host's id. `since` is the earliest time of the last change."""
+
     q: Annotated[str, Meta(max_length=500)] | None = None
+    external_id: ExternalId | None = None
+    user: wire.UserName | None = None
+    agent_id: wire.Id | None = None
+    kind: Kind | None = None
+    since: Annotated[int, Meta(ge=0, le=LATEST_MS)] | None = None
 
 
 class UsersQuery(ListQuery, frozen=True, kw_only=True):
@@ -70,16 +78,6 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
     user: wire.UserName | None = None
     agent_id: wire.Id | None = None
     format: Literal["json", "csv"] = "json"
-
-
-class ReturnQuery(Struct, frozen=True, kw_only=True):
-    """Where a person returns to after the sign-in."""
-
-    return_to: str = "/"
-
-
-class SigninQuery(ReturnQuery, frozen=True, kw_only=True):
-    token: Annotated[str, Meta(max_length=200)] = ""
 
 
 class PagesQuery(PageQuery, frozen=True, kw_only=True):

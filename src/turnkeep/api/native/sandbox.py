@@ -5,25 +5,27 @@ No credential leaves the server. The sandbox may have called what the same turn 
 of its agent, as far as the key allows them, for the user who asked. A tool call is cancelled when the turn ends.
 """
 
+import asyncio
 import time
 from collections.abc import Sequence
 
 import msgspec
 from starlette.types import ASGIApp
 
-from turnkeep.api.http.disconnects import ClientDisconnected
+from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.downloads import SAFE_HEADERS, disposition, streamed
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.identity.authentication import hash_key
-from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, spend, while_turn_runs
+from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, spend, turn_has_ended, while_turn_runs
 from turnkeep.api.views import masked
 from turnkeep.clock import system_clock
 from turnkeep.compiler import budget_for, compile
+from turnkeep.engine.observer import ObservedToolCall
 from turnkeep.engine.outcomes import call_tool
 from turnkeep.engine.sandbox.remote_turn import prompt_of
-from turnkeep.errors import NotFound, Unauthorized
+from turnkeep.errors import Conflict, NotFound, Unauthorized
 from turnkeep.files.keys import Folder
 from turnkeep.files.multipart import file_parts
 from turnkeep.files.signed_urls import UrlSigner
@@ -31,9 +33,12 @@ from turnkeep.ids import CallId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.messages import Message
 from turnkeep.model.turns import Turn
+from turnkeep.model.waits import WaitingCall, digest_of, trust_of
 from turnkeep.runtime import Runtime
-from turnkeep.tools.ports import CallContext, Outcome, Toolbox
+from turnkeep.tools.ports import CallContext, Outcome, Toolbox, ToolSpec
 from turnkeep.tools.registry import FixedToolbox
+from turnkeep.tools.waits import box_asks
+from turnkeep.trace_context import current_origin
 from turnkeep_client.wire import files as file_wire
 from turnkeep_client.wire import sandbox as wire
 from turnkeep_client.wire.blocks import ToolUse
@@ -45,8 +50,10 @@ OUTPUT_FILES = 100
 
 endpoints = Endpoints("sandbox")
 
-NO_WAIT = "its calls wait for a person or for the caller, and a turn in a sandbox cannot wait."
-"""Why a tool is not called for a sandbox."""
+ANSWER_SECONDS = 20.0
+"""How long a runner's request for answers is kept open. Then it asks again."""
+ANSWER_TICK_SECONDS = 0.5
+"""How often such a request looks for answers. There are no more of them than boxes that wait."""
 
 
 @endpoints.add(
@@ -67,12 +74,18 @@ async def read_environment(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     f"{ONE}/config",
     policy=Policy.TURN,
     responses=(ResponseSpec(status=200, meaning="What the turn is about", type=wire.SandboxConfig),),
-    errors=(503,),
+    errors=(409, 503),
 )
 async def read_config(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Agent, prompt, history, files and model gateway, for the run token of a running turn."""
     turn = await spend(call, "run")
-    return json_response(await _config(call.runtime, turn))
+    asks = () if turn.snapshot.agent is None else box_asks(turn.snapshot.agent)
+    if asks and wire.WAITS not in call.headers.get(wire.FEATURES_HEADER.lower(), "").split():
+        raise Conflict(
+            f"Calls of {', '.join(asks[:5])} need an approval, and this sandbox runner does not know approvals. Update "
+            "the runner."
+        )
+    return json_response(await _config(call.runtime, turn, asks))
 
 
 @endpoints.add(
@@ -161,6 +174,59 @@ async def call_turn_tool(call: ApiCall[wire.SandboxToolCall, Nothing]) -> ASGIAp
     return json_response(answer)
 
 
+@endpoints.add(
+    "POST",
+    "/v1/sandbox/{turn_id}/answers",
+    policy=Policy.TURN,
+    body=wire.AwaitedCalls,
+    responses=(ResponseSpec(status=200, meaning="The answers, or null", type=wire.SandboxAnswers),),
+    errors=(503,),
+)
+async def await_answers(call: ApiCall[wire.AwaitedCalls, Nothing]) -> ASGIApp:
+    """The answers to calls for which the turn waits, with the gateway token. The response comes when all of them are
+    there, or after a while without them."""
+    runtime = call.runtime
+    turn = await runtime.gateway_tokens.turn(runtime.store, sandbox_turn_id(call), bearer(call))
+    try:
+        answers = await while_connected(call.receive, _answers(runtime, turn, call.body.call_ids))
+    except ClientDisconnected:
+        return no_content()
+    return json_response(wire.SandboxAnswers(answers=answers))
+
+
+async def _answers(runtime: Runtime, turn: Turn, call_ids: Sequence[str]) -> list[wire.SandboxAnswer] | None:
+    """Raises Unauthorized when the turn ends or shall be stopped."""
+    ends_at = time.monotonic() + ANSWER_SECONDS
+    while True:
+        found = await runtime.store.running_turn(turn.id, turn.attempt)
+        if found is None or found.cancel_requested_at is not None:
+            raise turn_has_ended()
+        if found.wait is not None and found.status == "waiting" and found.wait.expires_at <= system_clock():
+            found = await runtime.store.end_held_wait(turn.id, turn.attempt) or found
+        calls = [None if found.wait is None else found.wait.call(call_id) for call_id in call_ids]
+        answered = [_answer(call) for call in calls if call is not None and call.answer is not None]
+        if len(answered) == len(calls):
+            return answered
+        if time.monotonic() >= ends_at:
+            return None
+        await asyncio.sleep(ANSWER_TICK_SECONDS)
+
+
+def _answer(call: WaitingCall) -> wire.SandboxAnswer:
+    answer = call.answer
+    assert answer is not None
+    return wire.SandboxAnswer(
+        call_id=call.id,
+        verdict=answer.verdict,
+        digest=answer.digest,
+        args=answer.args,
+        reason=answer.reason,
+        value=answer.value,
+        by=answer.by,
+        is_remembered=answer.is_remembered,
+    )
+
+
 def bag_path(signer: UrlSigner, *, org_id: OrgId, turn_id: TurnId, attempt: int, expires_at: int) -> str:
     """The signed path from which the sandbox of this attempt fetches the files, until `expires_at`."""
     path = ONE.format(turn_id=turn_id) + "/bag.zip"
@@ -176,12 +242,12 @@ async def turn_tools(runtime: Runtime, turn: Turn) -> tuple[Sequence[wire.Sandbo
             description=spec.description,
             input_schema=spec.input_schema,
             timeout_seconds=spec.timeout_seconds or _default_seconds(runtime, turn),
+            waits_for=spec.waits_for,
+            identity=spec.identity_for({}) or spec.name,
         )
         for spec in toolbox.specs()
-        if spec.waits_for is None
     ]
-    left_out = [f"{spec.name} is left out: {NO_WAIT}" for spec in toolbox.specs() if spec.waits_for is not None]
-    return offered, (*toolbox.notes, *left_out)
+    return offered, toolbox.notes
 
 
 async def _called(runtime: Runtime, turn: Turn, asked: wire.SandboxToolCall) -> Outcome:
@@ -195,23 +261,44 @@ async def _called(runtime: Runtime, turn: Turn, asked: wire.SandboxToolCall) -> 
         conversation_id=turn.conversation_id,
         principal=principal,
         result_chars=runtime.settings.tool_result_chars,
+        traceparent=current_origin().traceparent,
     )
     use = ToolUse(id=context.call_id, name=asked.name, input=asked.arguments)
-    toolbox, began = await _toolbox(runtime, turn), time.monotonic()
+    toolbox, observed = await _toolbox(runtime, turn), ObservedToolCall(turn, use, in_sandbox=True)
     tool = toolbox.get(use.name)
-    if tool is not None and tool.spec.waits_for is not None:
-        return Outcome(error=f"{use.name} was not run: {NO_WAIT}")
-    outcome = await call_tool(toolbox, use, context, default_timeout=_default_seconds(runtime, turn))
-    seconds = time.monotonic() - began
-    runtime.observer.tool_called(asked.name, seconds=seconds, failed=outcome.error is not None)
+    if tool is not None and not await _may_run(runtime, turn, use, tool.spec):
+        return Outcome(error=f"{use.name} was not run: nobody has allowed this call, or it has begun before.")
+    runtime.observer.reached("tool_starting", turn.id)
+    seconds = _default_seconds(runtime, turn)
+    outcome = observed.outcome = await call_tool(toolbox, use, context, default_timeout=seconds)
+    observed.end()
+    runtime.observer.tool_called(observed)
     return outcome
+
+
+async def _may_run(runtime: Runtime, turn: Turn, use: ToolUse, spec: ToolSpec) -> bool:
+    """Whether the call needs no answer, or a person has allowed it with just these arguments. The runner asks before it
+    calls; here the server looks for itself. A call that was allowed begins once, and one that was denied does not begin
+    because its tool is trusted."""
+    if spec.waits_for is None:
+        return True
+    if spec.waits_for == "client_tools":
+        return False
+    identity = spec.identity_for(use.input)
+    if identity is None:
+        return True
+    waited = None if turn.wait is None else turn.wait.call(use.id)
+    if waited is not None and waited.name == use.name:
+        return await runtime.store.spend_answer(turn.id, turn.attempt, use.id, digest_of(use.name, use.input))
+    trusted = await runtime.store.trusted_tools(turn.conversation_id)
+    return trust_of(turn.snapshot.agent_id, identity) in trusted
 
 
 async def _toolbox(runtime: Runtime, turn: Turn) -> Toolbox:
     snapshot = turn.snapshot
     if snapshot.principal is None:
         return FixedToolbox({})
-    return await runtime.tools.toolbox(snapshot.agent, snapshot.principal, turn.conversation_id)
+    return await runtime.tools.toolbox(snapshot.agent, snapshot.principal, turn.conversation_id, snapshot.client_tools)
 
 
 def _default_seconds(runtime: Runtime, turn: Turn) -> float:
@@ -225,18 +312,20 @@ def _environment(runtime: Runtime, turn: Turn) -> wire.SandboxEnvironment:
         return wire.SandboxEnvironment(variables={}, setup_script=None)
     opened = runtime.vault.open_spec(principal.org_id, AgentSpec(name="", environment=agent.environment))
     return wire.SandboxEnvironment(
-        variables=opened.environment.get("variables", {}), setup_script=opened.environment.get("setup_script")
+        variables=opened.environment.get("variables", {}),
+        setup_script=opened.environment.get("setup_script"),
+        image=opened.environment.get("image") or msgspec.UNSET,
     )
 
 
-async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
+async def _config(runtime: Runtime, turn: Turn, asks: Sequence[str]) -> wire.SandboxConfig:
     agent, principal = masked(turn.snapshot.agent or AgentSpec(name="")), turn.snapshot.principal
     turns = runtime.settings.replay_turns
     window = await runtime.store.window(turn.conversation_id, turns=turns + 1)
     asked = next(row for row in window.rows if row.turn_id == turn.id)
     base = runtime.settings.address() if runtime.sandboxes is None else runtime.sandboxes.server_url
     seconds = _seconds_left(runtime, turn, agent)
-    dies_at = system_clock() + int(seconds * 1000)
+    dies_at = system_clock() + int((seconds + runtime.settings.sandbox_approval_seconds) * 1000)
     tools, notes = await turn_tools(runtime, turn)
     return wire.SandboxConfig(
         agent=wire.SandboxAgent(
@@ -259,7 +348,16 @@ async def _config(runtime: Runtime, turn: Turn) -> wire.SandboxConfig:
             notes=tuple(notes),
         ),
         limits=_limits(runtime, agent, seconds),
+        asks=tuple(asks),
+        trusted=await _trusted(runtime, turn),
     )
+
+
+async def _trusted(runtime: Runtime, turn: Turn) -> tuple[str, ...]:
+    """The identities of tools of this agent whose calls were allowed for the whole conversation."""
+    prefix = trust_of(turn.snapshot.agent_id, "")
+    trusted = await runtime.store.trusted_tools(turn.conversation_id)
+    return tuple(sorted(each.removeprefix(prefix) for each in trusted if each.startswith(prefix)))
 
 
 def _history(runtime: Runtime, turn: Turn, rows: Sequence[Message], agent: AgentSpec) -> tuple[wire.ChatTurn, ...]:

@@ -27,7 +27,6 @@ from turnkeep.api.http.responses import address_of, json_response, no_content
 from turnkeep.api.identity.authentication import COOKIE, PAGE_COOKIE, check_enabled, check_origin, cookie_of, hash_key
 from turnkeep.api.identity.oidc import CALLBACK, IdentityProviderClient
 from turnkeep.api.identity.service_keys import SigninLinks
-from turnkeep.api.native.query_parameters import ReturnQuery, SigninQuery
 from turnkeep.api.telemetry.logs import FIELDS
 from turnkeep.config import Settings
 from turnkeep.errors import CallerError, NotFound, TurnkeepError, Unauthorized, WorldError
@@ -46,6 +45,7 @@ BEGIN = "/signin/oidc"
 _PATH = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*")
 """A path of this server: `//host` and `/\\host` would lead to another one."""
 PATH_CHARS = 2_000
+TOKEN_CHARS = 200
 
 _logger = logging.getLogger("turnkeep.signin")
 
@@ -105,15 +105,17 @@ def link_endpoints(links: SigninLinks) -> Endpoints:
         "GET",
         "/signin",
         policy=Policy.PUBLIC,
-        query=SigninQuery,
         responses=(ResponseSpec(status=303, meaning="Signed in"),),
         errors=(401,),
+        has_foreign_query=True,
         is_described=False,
     )
     @_in_words(None)
-    async def open_signin_link(call: ApiCall[Nothing, SigninQuery]) -> ASGIApp:
+    async def open_signin_link(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         """Open a sign-in link: the browser becomes an admin of the default workspace."""
-        if not await asyncio.to_thread(links.admits, call.query.token):
+        asked = _query_of(call)
+        token = asked.get("token", "")
+        if len(token) > TOKEN_CHARS or not await asyncio.to_thread(links.admits, token):
             raise Unauthorized("This sign-in link is not valid any more. Start the server again for a new one.")
         runtime = call.runtime
         store, org_id = runtime.store, runtime.home_org
@@ -124,7 +126,7 @@ def link_endpoints(links: SigninLinks) -> Endpoints:
         name = OPERATOR_NAME if known is None or known.name is None else None
         member = await store.ensure_member(org_id, workspace.id, LOCAL_USER, role="admin", name=name)
         cookie = await sign_in(store, runtime.settings, call.headers, org_id, member.id, method="link")
-        return _see_other(local_path(call.query.return_to), cookie)
+        return _see_other(local_path(asked.get("return_to")), cookie)
 
     return endpoints
 
@@ -148,17 +150,17 @@ def provider_endpoints(provider: IdentityProviderClient | None) -> Endpoints:
         "GET",
         BEGIN,
         policy=Policy.PUBLIC,
-        query=ReturnQuery,
         responses=(ResponseSpec(status=303, meaning="To the identity provider"),),
         errors=(404, 503),
+        has_foreign_query=True,
         is_described=False,
     )
     @_in_words(provider)
-    async def begin_signin(call: ApiCall[Nothing, ReturnQuery]) -> ASGIApp:
+    async def begin_signin(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         """Go to the identity provider. A signed cookie remembers what the answer must fit to."""
         settings = call.runtime.settings
         address, attempt = await _known(provider).begin(
-            redirect_uri=_callback(settings, call.headers), return_to=local_path(call.query.return_to)
+            redirect_uri=_callback(settings, call.headers), return_to=local_path(_query_of(call).get("return_to"))
         )
         return _see_other(address, _attempt_cookie(settings, attempt, seconds=ATTEMPT_SECONDS))
 
@@ -176,7 +178,7 @@ def provider_endpoints(provider: IdentityProviderClient | None) -> Endpoints:
         """Come back from the identity provider: the browser is signed in as the person whom the provider names."""
         runtime, known = call.runtime, _known(provider)
         store, org_id, settings = runtime.store, runtime.home_org, runtime.settings
-        answer = dict(parse_qsl(call.query_string.decode("latin-1")))
+        answer = _query_of(call)
         attempt = known.attempt_of(cookie_of(call.headers, ATTEMPT_COOKIE), answer.get("state"))
         person = await known.finish(attempt, answer, redirect_uri=_callback(settings, call.headers))
         workspace = await store.workspace(org_id)
@@ -239,7 +241,7 @@ def _error_page(error: TurnkeepError, call: ApiCall[Any, Any], provider: Identit
     title = {403: "You cannot sign in", 404: "This is not set up", 503: "Sign-in does not work now"}
     links = ['<a href="/">To the page</a>']
     if provider is not None and status != 404:
-        asked = getattr(call.query, "return_to", None)
+        asked = _query_of(call).get("return_to")
         return_to = local_path(asked or provider.return_of(cookie_of(call.headers, ATTEMPT_COOKIE)))
         links.insert(0, f'<a href="{BEGIN}?return_to={quote(return_to, "")}">Sign in again</a>')
     text = _PAGE.format(
@@ -252,6 +254,11 @@ def _known(provider: IdentityProviderClient | None) -> IdentityProviderClient:
     if provider is None:
         raise NotFound("This server has no identity provider. Its operator can set TURNKEEP_OIDC_ISSUER.")
     return provider
+
+
+def _query_of(call: ApiCall[Any, Any]) -> dict[str, str]:
+    """The query of an address that a person opened. Programs on its way may have added to it, so nothing is refused."""
+    return dict(parse_qsl(call.query_string.decode("latin-1")))
 
 
 def _callback(settings: Settings, headers: Headers) -> str:

@@ -49,7 +49,8 @@ AGENT = ResponseSpec(status=200, meaning="The agent", type=Agent)
     errors=(404, 413, 415, 422, 503, 507),
 )
 async def add_skills(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Give an agent skills: a form with zips as the field `file`, all or none. One of the same name is replaced."""
+    """Give an agent skills: a form with zips as the field `file`, all or none. One of the same name is replaced; its
+    `approval` stays."""
     await call.runtime.store.agent(call.principal, _id(call))
     content_type = call.headers.get("content-type", "")
     if not content_type.lower().startswith(FORM):
@@ -63,7 +64,7 @@ async def add_skills(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 
     def add(before: Sequence[JsonObject]) -> list[JsonObject]:
         known = {str(skill["name"]) for skill in before}
-        skills = [new.get(str(skill["name"]), skill) for skill in before]
+        skills = [_replaced(skill, new.get(str(skill["name"]))) for skill in before]
         skills += [skill for name, skill in new.items() if name not in known]
         check_skill_names(str(skill["name"]) for skill in skills)
         return skills
@@ -85,6 +86,13 @@ async def remove_skill(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         return left
 
     return await _changed(call, remove)
+
+
+def _replaced(before: JsonObject, new: JsonObject | None) -> JsonObject:
+    """The new skill of this name, if there is one. A zip has no rules, so those of the one before stay."""
+    if new is None:
+        return before
+    return new | ({"approval": before["approval"]} if before.get("approval") is not None else {})
 
 
 def check_skill(skill: Skill) -> None:

@@ -27,7 +27,6 @@ from turnkeep.api.http.responses import address_of, events_url, json_response, n
 from turnkeep.api.identity.authentication import check_enabled, live_key
 from turnkeep.api.identity.users import shown_users
 from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
-from turnkeep.api.native.schemas import check_all_declared
 from turnkeep.clock import system_clock
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
@@ -49,6 +48,7 @@ from turnkeep.streaming.follow import follow, is_over
 from turnkeep.streaming.formats import FormatName, encoder_for
 from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
+from turnkeep.tools.schemas import check_all_declared
 from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, Image, JsonValue, Text, ToolResult
 from turnkeep_client.wire.display import parts_of
@@ -100,6 +100,10 @@ async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
         # The first turn's agent and model become the conversation's; on later turns they hold for that turn.
         new = command_of(NewConversation, body, agent_id=options.agent_id, metadata={})
         options = msgspec.structs.replace(options, agent_id=None, model=None)
+        if body.external_id is not None and (body.kind is not None or body.workflow_id is not None):
+            known = await call.runtime.store.conversation_of_host(call.principal, body.external_id)
+            if known is not None:
+                _check_fits(body, known)
     else:
         conversation_id = ConversationId(known_id(body.conversation_id, "conv"))
         if any(getattr(body, field) is not None for field in LASTING_FIELDS):
@@ -328,10 +332,11 @@ def attachments_of(given: Sequence[str], named: Sequence[FileId], settings: Sett
     return check_attachments([*given, *(file_id for file_id in named if file_id not in given)], settings)
 
 
-def check_attachments(file_ids: Sequence[str], settings: Settings) -> tuple[FileId, ...]:
+def check_attachments(file_ids: Sequence[str], settings: Settings, *, beside: int = 0) -> tuple[FileId, ...]:
+    """The ids, if a message may have so many files. `beside` is the number of files that come with the message."""
     limit = settings.max_files_per_message
-    if len(file_ids) > limit:
-        raise TooManyFiles(f"A message may carry {limit} files, this one names {len(file_ids)}.")
+    if len(file_ids) + beside > limit:
+        raise TooManyFiles(f"A message may carry {limit} files, this one has {len(file_ids) + beside}.")
     return tuple(FileId(known_id(file_id, "file")) for file_id in file_ids)
 
 

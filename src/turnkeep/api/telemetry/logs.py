@@ -1,4 +1,7 @@
-"""Logs: one JSON object per line on standard error, with turn ids, and without secrets.
+"""Logs: one JSON object per line on standard error, with the ids of turn and request, and without secrets.
+
+A line that is written while a turn runs, or a request is answered, names both. The turn brings the id of the request
+that asked it along, also to another worker.
 
 Headers, bodies and query strings are not logged. A secret in the message of an exception is masked by its shape.
 
@@ -24,6 +27,7 @@ import msgspec
 from turnkeep.clock import system_clock
 from turnkeep.config import MASK, LogLevel, masked
 from turnkeep.engine.outbox import AUDIT_LOGGER
+from turnkeep.trace_context import current_origin
 
 FIELDS = "fields"
 """`extra={"fields": {...}}` adds these keys to the line."""
@@ -61,6 +65,11 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        origin = current_origin()
+        if origin.turn_id is not None:
+            line["turn_id"] = origin.turn_id
+        if origin.request_id is not None:
+            line["request_id"] = origin.request_id
         fields: Mapping[str, Any] = getattr(record, FIELDS, {})
         line |= {name: value for name, value in fields.items() if value is not None}
         if record.exc_info and record.exc_info[0] is not None:
