@@ -1,7 +1,8 @@
 """Compare the store of this checkout with that of another one, interleaved: `python -m bench.compare ../before`.
 
 Each checkout runs in a process of its own, with its own databases, and both are asked in turn for a few operations at a
-time. So slow minutes of the machine hit both. The figures are medians. The other checkout needs no virtual
+time. So slow minutes of the machine hit both. The figures are medians, of the time and of the processor time of the
+process and of its PostgreSQL; the latter depends less on what else runs. The other checkout needs no virtual
 environment: it runs with this one's packages, and with its own sources.
 """
 
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,8 @@ class Side:
         if self._read() != "ready":
             raise SystemExit("bench.compare: one of the two checkouts could not be opened; see above")
 
-    def visit(self, database: str, operation: str) -> dict[str, list[float]]:
+    def visit(self, database: str, operation: str) -> dict[str, list[tuple[float, float]]]:
+        """The time and the processor time of each operation, by figure."""
         self._write(json.dumps([database, operation]))
         return json.loads(self._read())  # type: ignore[no-any-return]
 
@@ -67,7 +70,7 @@ def compare(other: Path, rounds: int) -> None:
     sides = {"other": Side(other.resolve()), "this": Side(HERE)}
     for side in sides.values():
         side.wait_until_ready()
-    times: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    times: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
     for _ in range(rounds):
         for database in ("sqlite", "postgres"):
             for operation in OPERATIONS:
@@ -76,10 +79,41 @@ def compare(other: Path, rounds: int) -> None:
                         times[database, figure, name] += seconds
     for side in sides.values():
         side.close()
-    print(f"{'':28}{'other':>10}{'this':>10}{'ratio':>8}   (medians in µs)")
+    columns = f"{'other':>10}{'this':>10}{'ratio':>8}"
+    print(f"{'':28}{'time':>28}{'processor time':>28}")
+    print(f"{'':28}{columns}{columns}   (medians in µs)")
     for database, figure in dict.fromkeys((database, figure) for database, figure, _ in times):
-        before, after = (statistics.median(times[database, figure, name]) * 1e6 for name in ("other", "this"))
-        print(f"{database:10}{figure:18}{before:10.0f}{after:10.0f}{after / before:8.2f}")
+        line = f"{database:10}{figure:18}"
+        for measured in (0, 1):
+            before, after = (
+                statistics.median(each[measured] for each in times[database, figure, name]) * 1e6
+                for name in ("other", "this")
+            )
+            line += f"{before:10.0f}{after:10.0f}{after / before:8.2f}"
+        print(line)
+
+
+class Processors:
+    """How long this process and a PostgreSQL have used processors."""
+
+    def __init__(self, postmaster: int) -> None:
+        self._children = Path(f"/proc/{postmaster}/task/{postmaster}/children")
+        self._used: dict[str, int] = {}
+        """Nanoseconds of each process of PostgreSQL, also of those that have ended."""
+
+    def begin(self) -> float:
+        """What both have used before an operation. That it is read is not counted, nor in `end`."""
+        return self._postgres() + time.process_time()
+
+    def end(self) -> float:
+        own = time.process_time()
+        return own + self._postgres()
+
+    def _postgres(self) -> float:
+        for pid in self._children.read_text().split():
+            with suppress(OSError):  # it has just ended
+                self._used[pid] = int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[0])
+        return sum(self._used.values()) / 1e9
 
 
 async def serve() -> None:
@@ -97,27 +131,47 @@ async def serve() -> None:
             long = [await contender.prepare(history) for _ in range(4)]
             short = [await contender.prepare(history[:5]) for _ in range(WRITERS)]
             opened[contender.database] = (contender, long, short)
+        processors = Processors(await _postmaster(where))
         print("ready", flush=True)
         while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
             database, operation = json.loads(line)
-            times: dict[str, list[float]] = defaultdict(list)
+            times: dict[str, list[tuple[float, float]]] = defaultdict(list)
             gc.collect()
             gc.disable()
             for number in range(OPERATIONS[operation]):
-                await _measure(*opened[database], operation, number, stock, times)
+                await _measure(*opened[database], operation, number, stock, times, processors)
             gc.enable()
             print(json.dumps(times), flush=True)
         for contender, _, _ in opened.values():
             await contender.close()
 
 
+async def _postmaster(where: Any) -> int:
+    """The process whose children are the processes of PostgreSQL."""
+    import asyncpg
+
+    connection = await asyncpg.connect(await where.create_database("who"))
+    backend = await connection.fetchval("SELECT pg_backend_pid()")
+    parent = Path(f"/proc/{backend}/stat").read_text().rpartition(")")[2].split()[1]
+    await connection.close()
+    return int(parent)
+
+
 async def _measure(
-    ours: Any, long: list[Any], short: list[Any], operation: str, number: int, stock: Any, times: dict[str, list[float]]
+    ours: Any,
+    long: list[Any],
+    short: list[Any],
+    operation: str,
+    number: int,
+    stock: Any,
+    times: dict[str, list[tuple[float, float]]],
+    processors: Processors,
 ) -> None:
     async def timed(figure: str, work: Any) -> Any:
-        begun = time.perf_counter()
+        used, begun = processors.begin(), time.perf_counter()
         done = await work
-        times[figure].append(time.perf_counter() - begun)
+        took = time.perf_counter() - begun
+        times[figure].append((took, processors.end() - used))
         return done
 
     thread, store = long[number % len(long)], ours._store

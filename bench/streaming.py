@@ -5,6 +5,8 @@ gets one. The bare app takes ready bytes from a queue and sends them; ours is ha
 over. A server is a process of its own and is measured alone on its core by its CPU time (events per CPU second, which
 other work on the machine does not blur) and by the clock. Rounds alternate; medians are reported.
 
+The streams of OpenAI's API are measured beside the native one in the same way.
+
 Also: the memory of an idle open stream, from the growth of the server's resident size, and the time from a provider's
 first word to its arrival at a client.
 
@@ -29,13 +31,19 @@ import uvicorn
 import uvloop
 
 from bench.harness import target
+from turnkeep.api.openai.completions import ChatSegment
+from turnkeep.api.openai.response_events import ResponseSegment
+from turnkeep.api.openai.segments import Segment
 from turnkeep.http_server.uvicorn_server import BoundedProtocol
-from turnkeep.ids import ConversationId, MessageId, TurnId
+from turnkeep.ids import ConversationId, MessageId, TurnId, WorkspaceId
+from turnkeep.model.agents import Snapshot
+from turnkeep.model.turns import Turn
 from turnkeep.streaming.connection import OpenStreams
 from turnkeep.streaming.follow import follow
-from turnkeep.streaming.formats import NativeEncoder
+from turnkeep.streaming.formats import Encoder, NativeEncoder
 from turnkeep.streaming.hub import LocalHub, PreviewText
 from turnkeep.streaming.ports import PreviewPiece
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import Failure, Recorded, TurnBegan
 
 Row = dict[str, Any]
@@ -55,6 +63,13 @@ def run(*, quick: bool = False) -> list[Row]:
         ratios[streams] = statistics.median(ours[0] / bare[0] for ours, bare in zip(*rates.values(), strict=True))
         for contender, role in (("bare ASGI", "limit"), ("Turnkeep", "ours")):
             rows.append(_figures(streams, contender, role, rates[contender], ratios[streams]))
+    wires = {}
+    for streams in (1, 100):
+        rates = _race(streams, events // streams, rounds, {"native": OurSite, **WIRES})
+        for name in WIRES:
+            pairs = zip(rates["native"], rates[name], strict=True)
+            wires[name, streams] = statistics.median(native[0] / wire[0] for native, wire in pairs)
+            rows.append(_figures(streams, name, "ours", rates[name], 1 / wires[name, streams]))
     memory = _in_process(_measure_memory, READERS)
     first = _in_process(_measure_first_word, 30 if quick else 200)
     return [
@@ -72,6 +87,10 @@ def run(*, quick: bool = False) -> list[Row]:
             )
             for streams, ratio in ratios.items()
         ),
+        *(
+            target(f"CPU per token of {name} against native, {streams} stream{'s' * (streams > 1)}", ratio, 1.3)
+            for (name, streams), ratio in wires.items()
+        ),
         target("memory per idle open stream", memory, 48, unit="KiB"),
         target("first preview after the first token", first * 1e3, 3, unit="ms"),
     ]
@@ -87,8 +106,10 @@ Rates = list[tuple[float, float]]
 """Events per CPU second and per second, for each round."""
 
 
-def _race(streams: int, count: int, rounds: int) -> dict[str, Rates]:
-    contenders: dict[str, Callable[[int, int], Site]] = {"Turnkeep": OurSite, "bare ASGI": BareSite}
+def _race(
+    streams: int, count: int, rounds: int, contenders: "dict[str, Callable[[int, int], Site]] | None" = None
+) -> dict[str, Rates]:
+    contenders = contenders or {"Turnkeep": OurSite, "bare ASGI": BareSite}
     rates: dict[str, Rates] = {name: [] for name in contenders}
     for number in range(rounds):
         order = list(contenders) if number % 2 else list(reversed(contenders))
@@ -157,8 +178,11 @@ class OurSite(Site):
         self.events.setdefault(turn_id, [_began(turn_id)])
         self.paths.append(turn_id)
         source = _Source(self.events)
-        stream = self._open.respond(lambda take: follow(source, self.hub, turn_id, take=take), NativeEncoder())
+        stream = self._open.respond(lambda take: follow(source, self.hub, turn_id, take=take), self.encoder(turn_id))
         await stream(scope, receive, send)
+
+    def encoder(self, turn_id: TurnId) -> Encoder:
+        return NativeEncoder()
 
     async def speak(self) -> None:
         turns = [TurnId(path) for path in self.paths]
@@ -176,6 +200,47 @@ class OurSite(Site):
         ended = Recorded(seq=2, event=Failure(code="cancelled", message="Stopped."))
         self.events[turn_id].append(ended)
         self.hub.publish(turn_id, [ended])
+
+
+class ResponsesSite(OurSite):
+    def encoder(self, turn_id: TurnId) -> Encoder:
+        return ResponseSegment(_turn(turn_id), Segment(index=0, after=0))
+
+
+class ChatSite(OurSite):
+    def encoder(self, turn_id: TurnId) -> Encoder:
+        return ChatSegment(_turn(turn_id), model="demo", index=0)
+
+
+WIRES: dict[str, Callable[[int, int], Site]] = {"OpenAI Responses": ResponsesSite, "OpenAI chat": ChatSite}
+
+
+def _turn(turn_id: TurnId) -> Turn:
+    return Turn(
+        id=turn_id,
+        conversation_id=ConversationId("conv"),
+        workspace_id=WorkspaceId("ws"),
+        user_id=None,
+        parent_turn_id=None,
+        ordinal=1,
+        active=True,
+        status="running",
+        attempt=1,
+        failures=0,
+        last_seq=1,
+        cancel_requested_at=None,
+        background=False,
+        source="api",
+        model="demo",
+        snapshot=Snapshot(),
+        usage=Usage(),
+        month="2026-11",
+        error=None,
+        metadata={},
+        created_at=1_700_000_000_000,
+        started_at=None,
+        settled_at=None,
+    )
 
 
 class _Source:

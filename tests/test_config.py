@@ -116,6 +116,61 @@ class TestReading:
         assert settings.secret_keys == (new, old)
         assert settings.allowed_origins == ("https://a.example", "http://b:1")
 
+    def test_origins_are_written_as_browsers_write_them(self) -> None:
+        environ = {
+            "TURNKEEP_ALLOWED_ORIGINS": "https://A.example:443, http://[::1]:80, http://b.example:443",
+            "TURNKEEP_FRAME_ANCESTORS": "self, https://a.example:8443/, 'SELF'",
+        }
+        settings = read_settings(environ)
+        assert settings.allowed_origins == ("https://a.example", "http://[::1]", "http://b.example:443")
+        assert settings.frame_ancestors == ("'self'", "https://a.example:8443", "'self'")
+        assert read_settings({}).frame_ancestors == ()
+
+    @pytest.mark.parametrize("name", ["TURNKEEP_FRAME_ANCESTORS", "TURNKEEP_ALLOWED_ORIGINS"])
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("*", "https://*", "https://*.example.com", "app.example.com", "https:", "data:", "'none'", "null"),
+            *("https://a.example/path", "https://a.example?q", "https://a.example#f", "https://user@a.example"),
+            *(
+                "https://a.example;script-src *",
+                "https://a.example script-src",
+                'https://a.example"',
+                "ftp://a.example",
+            ),
+            *("https://a.example:99999", "https://ä.example", "https://a.example, *", "https://a.example\nx: y"),
+        ],
+    )
+    def test_what_is_no_origin_is_refused(self, name: str, text: str) -> None:
+        with pytest.raises(InvalidRequest, match=f"{name} must be origins such as https://app.example.com"):
+            read_settings({name: text})
+
+    def test_a_brand(self, tmp_path: Path) -> None:
+        logo = tmp_path / "logo.PNG"
+        logo.write_bytes(b"a picture")
+        environ = {
+            "TURNKEEP_BRAND_NAME": " Zoë & Söhne ",
+            "TURNKEEP_BRAND_LOGO": str(logo),
+            "TURNKEEP_BRAND_COLORS": "#7A1FA2, #fff",
+        }
+        settings = read_settings(environ)
+        assert (settings.brand_name, settings.brand_logo) == ("Zoë & Söhne", logo)
+        assert settings.brand_colors == ("#7a1fa2", "#fff")
+
+    def test_a_brand_that_cannot_be_shown_is_refused(self, tmp_path: Path) -> None:
+        for name, body in (("logo.exe", b"x"), ("empty.svg", b""), ("large.png", b"x" * 262_145)):
+            (tmp_path / name).write_bytes(body)
+        (tmp_path / "folder.svg").mkdir()
+        logos = [str(tmp_path / name) for name in ("logo.exe", "empty.svg", "large.png", "folder.svg", "none.svg")]
+        for variable, texts in (
+            ("TURNKEEP_BRAND_NAME", ["x" * 61, "two\nlines", "a\u202eb"]),
+            ("TURNKEEP_BRAND_LOGO", logos),
+            ("TURNKEEP_BRAND_COLORS", ["red", "#12345", "#fff;}", "#fff,#fff,#fff", "url(x)"]),
+        ):
+            for text in texts:
+                with pytest.raises(InvalidRequest, match=f"{variable} must be"):
+                    read_settings({variable: text})
+
     @pytest.mark.parametrize(
         "host, port, expected",
         [

@@ -50,7 +50,7 @@ class TestTheDeclaration:
         optional = {package(one) for name, extra in EXTRAS.items() if name != "all" for one in extra}
         assert optional.isdisjoint(map(package, PROJECT["dependencies"]))
 
-    @pytest.mark.parametrize("extra", ["documents", "redis", "s3"])
+    @pytest.mark.parametrize("extra", ["documents", "redis", "s3", "sandbox"])
     def test_make_run_installs_it(self, extra: str) -> None:
         locked = (ROOT / "requirements" / "run.txt").read_text()
         for one in EXTRAS[extra]:

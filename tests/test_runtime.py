@@ -101,7 +101,7 @@ class TestAnObserverThatFails:
                 turn = await runtime.engine.wait(claimed.turn.id)
                 assert (turn.status, turn.attempt) == ("succeeded", 1), turn.error
         said = [record.getMessage() for record in caplog.records if "the observer failed" in record.getMessage()]
-        assert len(said) == len(set(said)) == 5, said
+        assert len(said) == len(set(said)) == 9, said
 
 
 class TestTheProviders:

@@ -2,8 +2,11 @@
 
     TurnkeepError
     ├── CallerError …          the caller can fix it
-    │   └── InvalidRequest …
-    │       └── AttachedElsewhere   the engine attaches copies instead
+    │   ├── InvalidRequest …
+    │   │   ├── AttachedElsewhere   the engine attaches copies instead
+    │   │   └── UnsupportedOption   the model cannot honour an option of the question
+    │   └── Conflict …
+    │       └── ExternalIdTaken     the conversation of that id is used instead
     ├── WorldError …           something outside failed; a retry may help
     ├── Fenced                 this worker no longer holds the turn; stop quietly
     │   ├── LeaseLost
@@ -19,7 +22,7 @@ The tree that callers can meet is drawn in `turnkeep_client.wire.errors`. Nothin
 
 from collections.abc import Sequence
 
-from turnkeep_client.wire.base import FileId
+from turnkeep_client.wire.base import ConversationId, FileId
 from turnkeep_client.wire.errors import (
     BUSY_ADVICE,
     AlreadyDecided,
@@ -60,6 +63,7 @@ __all__ = [
     "Conflict",
     "ConversationBusy",
     "Defect",
+    "ExternalIdTaken",
     "Fenced",
     "FileTooLarge",
     "Forbidden",
@@ -86,6 +90,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "UnsupportedMediaType",
+    "UnsupportedOption",
     "WorldError",
 ]
 
@@ -96,6 +101,22 @@ class AttachedElsewhere(InvalidRequest):
     def __init__(self, detail: str, file_ids: Sequence[FileId] = ()) -> None:
         super().__init__(detail)
         self.file_ids = tuple(file_ids)
+
+
+class UnsupportedOption(InvalidRequest):
+    """The model cannot honour an option of the question. `option` names it, as `model.sampling.Sampling` does."""
+
+    def __init__(self, detail: str, *, option: str) -> None:
+        super().__init__(detail)
+        self.option = option
+
+
+class ExternalIdTaken(Conflict):
+    """The caller has a conversation of this external id. Use that one."""
+
+    def __init__(self, conversation_id: ConversationId) -> None:
+        super().__init__(f"The conversation {conversation_id} has this `external_id`. Use it, or another id.")
+        self.conversation_id = conversation_id
 
 
 class Fenced(TurnkeepError):

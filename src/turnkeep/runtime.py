@@ -58,6 +58,9 @@ Closable = TypeVar("Closable", bound=_Closes)
 IMPORTS_AT_ONCE = 2
 """Imports of conversations that a process reads at a time, of one org one."""
 IMPORTS_WAITING = 32
+LARGE_BODIES_AT_ONCE = 4
+"""Bodies above the ordinary limit that a process reads at a time, of one user two."""
+LARGE_BODIES_WAITING = 64
 
 
 class Runtime(Services, frozen=True, kw_only=True):
@@ -71,6 +74,8 @@ class Runtime(Services, frozen=True, kw_only=True):
     pictures: ImageConverter
     imports: FairQueue
     """Places for imports of conversations. Each takes much memory while it is read."""
+    large_bodies: FairQueue
+    """Places for requests with a whole history in them, while they are read."""
     texts: FileTexts
     addresses: UrlSigner
     engine: Engine
@@ -132,6 +137,7 @@ async def open_runtime(
             bag=bag,
             pictures=pictures,
             imports=FairQueue(Shares.of(IMPORTS_AT_ONCE, waiting=IMPORTS_WAITING)),
+            large_bodies=FairQueue(Shares.of(LARGE_BODIES_AT_ONCE, waiting=LARGE_BODIES_WAITING)),
             texts=texts,
             addresses=UrlSigner(signing),
             engine=engine,

@@ -13,6 +13,8 @@ from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Line, Pause, Script, Until
 from turnkeep_client.wire.blocks import JsonObject
 
+BOX_COMMAND = "echo in the box:"
+"""How a command begins that the model runs in a sandbox. Nothing else does."""
 _FILLER = ("wörter", "और", "文字。", "plain", "🙂🙂", "words")
 _QUESTION = re.compile(r"(\S+):((?: \S+)*)\s*")
 
@@ -40,8 +42,12 @@ def reply_to(request: ModelRequest) -> list[Line]:
     done = sum(bool(message.get("tool_calls")) for message in since)
     if done == len(rounds):
         return list(_words(_summary(key, since)))
-    calls = [Call(name, {"key": f"{key}/{done}/{name}"}) for name in rounds[done].split("+")]
+    calls = [_call(name, f"{key}/{done}/{name}") for name in rounds[done].split("+")]
     return [*_words(f"Round {done} of {key}: let me see."), *calls]
+
+
+def _call(name: str, key: str) -> Call:
+    return Call(name, {"command": f"{BOX_COMMAND} {key}"} if name == "shell" else {"key": key})
 
 
 def _asked(message: JsonObject) -> tuple[str, list[str]]:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from tests.faults.fault_observer import FaultObserver, report
 from tests.faults.journal import Journal, tools
@@ -31,6 +32,8 @@ async def serve(orders: Orders, settings: Settings) -> None:
     speaker = model(gate=gate.wait if orders.is_gated else None, pace=orders.pace)
     with bind(settings) as listener:
         port = listener.getsockname()[1]
+        if not settings.public_url:
+            settings = structs.replace(settings, public_url=f"http://127.0.0.1:{port}")
         async with open_runtime(
             settings,
             providers=ProviderRegistry([ScriptedProvider(speaker)]),

@@ -87,6 +87,12 @@ class Site:
         await server.serving()
         return server
 
+    async def run_boxes(self, *, fault: Fault | None = None) -> WorkerProcess:
+        """A runner that is ready. Servers need its address in `more`."""
+        runner = await self._spawn("runner", fault=fault)
+        await runner.serving()
+        return runner
+
     async def _spawn(
         self,
         program: str,

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -19,6 +21,7 @@ from tests.servers import PostgresServer
 from tests.silent_proxy import SilentProxy
 from tests.store.postgres.test_silence import address, socket_of
 from turnkeep.engine import Engine, loop
+from turnkeep.engine.assembly import FilesUnavailable
 from turnkeep.files import bucket
 from turnkeep.ids import TurnId
 from turnkeep_client.wire.events import Reset
@@ -134,6 +137,32 @@ class TestABucketThatFallsSilent:
         ended = await server.runtime.engine.wait(turn_id)
         assert (ended.status, ended.attempt, ended.last_seq) == ("succeeded", 1, 2)
         assert "what it says" in str(server.scripts.requests[0].messages)
+
+    async def test_is_asked_less_and_less_often_for_ten_minutes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pauses: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            pauses.append(seconds)
+
+        async def away(*_: object, **__: object) -> None:
+            raise FilesUnavailable("The bucket is away.")
+
+        async def held() -> None:
+            pass
+
+        monkeypatch.setattr(loop, "asyncio", SimpleNamespace(sleep=sleep))
+        monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: sum(pauses)))
+        turn: Any = SimpleNamespace(
+            turn=None,
+            recorder=SimpleNamespace(rows=()),
+            settings=None,
+            _assembly=SimpleNamespace(request=away),
+            _lease=SimpleNamespace(begin_call=held),
+        )
+        with pytest.raises(FilesUnavailable):
+            await loop.LocalTurn._request(turn, may_call=True)
+        assert pauses[:8] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+        assert 570 < sum(pauses) <= 600
 
     async def test_and_stays_so_fails_the_turn_and_the_conversation_goes_on(
         self, network: SilentProxy, server: ApiServer, user: Client, monkeypatch: pytest.MonkeyPatch

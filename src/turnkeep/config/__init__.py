@@ -20,20 +20,34 @@ from turnkeep.config.settings import (
     find_config_file,
     read_settings,
 )
-from turnkeep.config.variables import MASK, SECRET_CHARS, ConfigFile, Variable, mask_url, masked, refuse_unknown
+from turnkeep.config.variables import (
+    MASK,
+    PICTURE_TYPES,
+    SECRET_CHARS,
+    SELF,
+    ConfigFile,
+    SandboxImage,
+    Variable,
+    mask_url,
+    masked,
+    refuse_unknown,
+)
 
 __all__ = [
     "CONFIG_VARIABLE",
     "KNOWN_NAMES",
     "MASK",
+    "PICTURE_TYPES",
     "RUNNER_VARIABLES",
     "SECRET_CHARS",
+    "SELF",
     "VARIABLES",
     "ConfigFile",
     "EngineSettings",
     "LogLevel",
     "MetricsAccess",
     "RunnerSection",
+    "SandboxImage",
     "Settings",
     "Variable",
     "exposed_secrets",

@@ -19,22 +19,30 @@ from msgspec import Struct, structs
 
 from turnkeep.config.variables import (
     MASK,
+    PICTURE_BYTES,
+    PICTURE_TYPES,
     SECRET_CHARS,
     ConfigFile,
+    SandboxImage,
     Setting,
+    colors,
     count,
     header_secret,
     http_url,
     http_url_or_off,
+    image_list,
     issuer,
     mask_url,
     one_of,
     origins,
+    origins_or_self,
+    picture,
     read_config_file,
     read_variables,
     refuse_unknown,
     seconds,
     secret_words,
+    short_text,
     url,
     variables_of,
     visible,
@@ -51,6 +59,9 @@ OpenAIApi = Literal["auto", "responses", "chat"]
 ReasoningEffort = Literal["auto", "off", "low", "medium", "high"]
 DriverName = Literal["bubblewrap", "docker"]
 MemoryGuard = Literal["auto", "cgroup", "watchdog"]
+
+SCIENCE = SandboxImage("science", ("matplotlib", "numpy", "openpyxl", "pandas", "pillow", "scipy"))
+"""The image that agents may choose where the operator has said nothing."""
 
 _BIG = 1_000_000_000
 _FEW_DAYS = 180
@@ -137,6 +148,14 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             "Then the call counts as denied.",
         ),
     ] = 604_800.0
+    sandbox_approval_seconds: Annotated[
+        float,
+        Setting(
+            **seconds(0, 86_400),
+            meaning="How long in all the box of one turn is kept while the turn waits for decisions and for results of "
+            "client tools. It keeps its place in the runner meanwhile. Then the calls count as denied.",
+        ),
+    ] = 900.0
     setup_token_seconds: Annotated[
         float,
         Setting(
@@ -163,6 +182,15 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
             "them; 0 keeps them for ever.",
         ),
     ] = 0.0
+
+    unlisted_conversation_days: Annotated[
+        float,
+        Setting(
+            **seconds(0, 36_500, "days"),
+            meaning="Conversations that no list shows (those of callers that send the whole history with each "
+            "question) are deleted when they have not changed for this long; 0 keeps them for ever.",
+        ),
+    ] = 30.0
 
     queue_limit: int = 20
     """Maximum number of turns that wait in one conversation."""
@@ -382,7 +410,8 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
         Setting(
             parse=visible,
             allowed="a text of visible ASCII characters",
-            meaning="When set, this text is a valid service key of the first org.",
+            meaning="When set, this text is a valid service key of the first org. Use at least "
+            f"{SECRET_CHARS} random characters.",
             default="none",
             is_secret=True,
         ),
@@ -427,6 +456,16 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
             is_secret=True,
         ),
     ] = None
+    sandbox_images: Annotated[
+        tuple[SandboxImage, ...],
+        Setting(
+            parse=image_list,
+            allowed="images with their Python packages, as in `science: numpy pandas; text: nltk`; or none",
+            meaning="The images that agents may choose (`environment.image`, `environment.packages`). `turnkeep images "
+            "prepare` makes them where the runner is.",
+            default=f"{SCIENCE.name}: {' '.join(SCIENCE.packages)}",
+        ),
+    ] = (SCIENCE,)
     max_file_bytes: Annotated[int, Setting(**count(1, 1 << 40), meaning="Maximum size of one file, in bytes.")] = (
         52_428_800
     )
@@ -491,6 +530,44 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
             default="none",
         ),
     ] = ()
+    frame_ancestors: Annotated[
+        tuple[str, ...],
+        Setting(
+            parse=origins_or_self,
+            allowed="origins such as https://app.example.com, or 'self' for the server's own, separated by commas",
+            meaning="The origins whose pages may show `/embed` in a frame. No origin may frame the page itself.",
+            default="none",
+        ),
+    ] = ()
+    brand_name: Annotated[
+        str | None,
+        Setting(
+            parse=short_text(60),
+            allowed="a text of at most 60 characters",
+            meaning="The name that the page and `/embed` show, in place of Turnkeep.",
+            default="Turnkeep",
+        ),
+    ] = None
+    brand_logo: Annotated[
+        Path | None,
+        Setting(
+            parse=picture,
+            allowed=f"a file ({', '.join(PICTURE_TYPES)}) of at most {PICTURE_BYTES:,} bytes that can be read",
+            meaning="The picture that they show beside the name, and that browsers show in the tab. A square one looks "
+            "best.",
+            default="the mark of Turnkeep; with a name of your own, its first letter",
+        ),
+    ] = None
+    brand_colors: Annotated[
+        tuple[str, ...],
+        Setting(
+            parse=colors,
+            allowed="one or two colours such as #7a1fa2, separated by a comma",
+            meaning="The colour of buttons, links and marks; a second one is for the dark appearance. Both are made "
+            "darker or lighter where words in them could not be read.",
+            default="the green of Turnkeep",
+        ),
+    ] = ()
     max_body_bytes: Annotated[
         int,
         Setting(**count(1_024, 1 << 30), meaning="Maximum size of a request body in bytes; uploads of files aside."),
@@ -542,9 +619,35 @@ class Settings(SigninSettings, frozen=True, kw_only=True):
         Setting(
             **one_of(*get_args(MetricsAccess)),
             meaning="Who may read `/metrics`: everybody who reaches the server (`public`), the operator's own key "
-            "(`key`), or nobody (`off`).",
+            "(`key`), or no caller (`off`).",
         ),
     ] = "public"
+    admin_port: Annotated[
+        int | None,
+        Setting(
+            **count(0, 65_535),
+            meaning="A port for the operator alone: `/metrics` of all workers of this server together, and `/healthz`. "
+            "It asks for no key. 0 takes a free one.",
+            default="none",
+        ),
+    ] = None
+    admin_host: Annotated[
+        str,
+        Setting(
+            parse=str,
+            allowed="an address or name to listen on",
+            meaning="The address on which `TURNKEEP_ADMIN_PORT` listens. Let only your Prometheus reach it.",
+        ),
+    ] = "127.0.0.1"
+    trace_content: Annotated[
+        bool,
+        Setting(
+            **_SWITCH,
+            meaning="Puts what people, models and tools say into spans (OpenTelemetry). Their backend then holds it, "
+            "also after it was erased here.",
+            default="0",
+        ),
+    ] = False
     log_level: Annotated[
         LogLevel,
         Setting(
@@ -633,6 +736,15 @@ class RunnerSection(Struct, frozen=True, kw_only=True):
             default="the default runtime",
         ),
     ] = ""
+    images_dir: Annotated[
+        Path | None,
+        Setting(
+            parse=Path,
+            allowed="a folder",
+            meaning="bubblewrap only: where `turnkeep images prepare` puts images, and where boxes get them from.",
+            default="/var/lib/turnkeep/images for root, else ~/.local/share/turnkeep/images",
+        ),
+    ] = None
     server: Annotated[
         str,
         Setting(

@@ -27,6 +27,20 @@ PREFIX = "TURNKEEP_"
 _SERVICE = re.compile(r"(_SERVICE_HOST|_SERVICE_PORT(_[A-Z0-9_]+)?|_PORT_\d+_(TCP|UDP|SCTP)(_[A-Z0-9_]+)?)$")
 _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 """Names and values of the variables that Kubernetes adds to every pod, for each service."""
+IMAGE_NAME = r"[a-z][a-z0-9-]{0,39}"
+PACKAGE = r"[A-Za-z0-9][A-Za-z0-9._-]*(==[A-Za-z0-9.+!]+)?"
+"""A Python package, perhaps with its version. No address and no option of pip."""
+_ORIGIN = re.compile(r"https?://([a-z0-9]([a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(:\d{1,5})?")
+SELF = "'self'"
+"""The server's own origin, as a content security policy writes it."""
+PICTURE_TYPES: Mapping[str, str] = {
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".webp": "image/webp",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+}
+PICTURE_BYTES = 262_144
 MASK = "***"
 SHORTEST = 8
 """A shorter value is no key, and would be found in innocent words."""
@@ -217,10 +231,51 @@ def origins(text: str) -> tuple[str, ...]:
 
 
 def _origin(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/") or parts.query:
+    """As browsers write it in `Origin`: in lower case, without the usual port."""
+    found = text.lower().removesuffix("/")
+    if not _ORIGIN.fullmatch(found):
         raise ValueError(text)
-    return f"{parts.scheme}://{parts.netloc}".lower()
+    parts = urlsplit(found)
+    if parts.port == {"http": 80, "https": 443}[parts.scheme]:
+        found = found.rpartition(":")[0]
+    return found
+
+
+def origins_or_self(text: str) -> tuple[str, ...]:
+    """Origins, and `'self'`. No patterns: a name below a domain may belong to another person."""
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    return tuple(SELF if item.lower() in {"self", SELF} else _origin(item) for item in items)
+
+
+def short_text(limit: int) -> Callable[[str], str]:
+    """A text of one line."""
+
+    def parse(text: str) -> str:
+        if not 0 < len(text) <= limit or not text.isprintable():
+            raise ValueError(text)
+        return text
+
+    return parse
+
+
+def colors(text: str) -> tuple[str, ...]:
+    """One colour, or one for the light and one for the dark appearance."""
+    found = tuple(item.strip().lower() for item in text.split(","))
+    if len(found) > 2 or not all(re.fullmatch(r"#([0-9a-f]{3}|[0-9a-f]{6})", item) for item in found):
+        raise ValueError(text)
+    return found
+
+
+def picture(text: str) -> Path:
+    """A file that browsers show as a picture."""
+    path = Path(text)
+    try:
+        size = path.stat().st_size
+    except OSError as exc:
+        raise ValueError(text) from exc
+    if path.suffix.lower() not in PICTURE_TYPES or not path.is_file() or not 0 < size <= PICTURE_BYTES:
+        raise ValueError(text)
+    return path
 
 
 def visible(text: str) -> str:
@@ -235,6 +290,31 @@ def words(text: str) -> tuple[str, ...]:
     if not words:
         raise ValueError(text)
     return words
+
+
+class SandboxImage(Struct, frozen=True):
+    """An image that agents may choose for their boxes, and the Python packages that are in it."""
+
+    name: str
+    packages: tuple[str, ...]
+
+
+def image_list(text: str) -> tuple[SandboxImage, ...]:
+    """`science: numpy pandas; text: nltk`. `none` means that there are none."""
+    if text.strip().lower() == "none":
+        return ()
+    images = tuple(_sandbox_image(item) for item in text.split(";") if item.strip())
+    if not images or len({image.name for image in images}) != len(images):
+        raise ValueError(text)
+    return images
+
+
+def _sandbox_image(text: str) -> SandboxImage:
+    name, _, packages = text.partition(":")
+    image = SandboxImage(name.strip(), tuple(packages.replace(",", " ").split()))
+    if not re.fullmatch(IMAGE_NAME, image.name) or not all(re.fullmatch(PACKAGE, one) for one in image.packages):
+        raise ValueError(text)
+    return image
 
 
 def secret_words(text: str) -> tuple[str, ...]:
