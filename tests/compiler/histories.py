@@ -225,10 +225,10 @@ ANSWERS = (
     "Denied by ann: too expensive",
     "Denied by an API key.",
     "Denied: nobody decided in time. It was not run.",
-    "Not answered: the turn was stopped before anyone answered this call. It was not run.",
-    "Not answered: the turn was stopped before the client sent a result. It may or may not have been run.",
+    "not answered: the turn was stopped before anyone answered this call. It was not run.",
+    "not answered: the turn was stopped before the client sent a result. It may or may not have been run.",
     "Allowed by ann, but the turn was stopped before this call ran. It was not run.",
-    "Not answered: the client sent no result in time.",
+    "not answered: the client sent no result in time.",
     '(ann changed the arguments to {"amount":3}.)\npaid 3',
     '{"sky":"rain"}',
 )

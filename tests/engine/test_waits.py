@@ -550,7 +550,7 @@ class TestAConversationWithATurnThatWaits:
         assert stopped.status == "cancelled"
         assert till.paid == []
         [result] = await results(cluster, turn.id)
-        assert result.content.startswith("Not answered")
+        assert result.content.startswith("not answered")
         with pytest.raises(AlreadyDecided):
             await answer(cluster, engine, turn, ALLOW)
 

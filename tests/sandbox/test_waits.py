@@ -246,7 +246,7 @@ class TestTimeAndEnds:
             after = await ended(user, turn["id"])
             assert (after["status"], after["files"]) == ("cancelled", [])
             trace = (await service.get(f"/v1/turns/{turn['id']}/trace")).text
-            assert "Not answered: the turn was stopped before anyone answered this call" in trace
+            assert "not answered: the turn was stopped before anyone answered this call" in trace
 
     async def test_words_that_steer_a_turn_in_a_box_are_the_next_turn(self, tmp_path: Path) -> None:
         async with a_site(settings_for(tmp_path)) as (server, service, user):

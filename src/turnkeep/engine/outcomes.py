@@ -66,10 +66,10 @@ def of_stopped_wait(call: WaitingCall) -> Outcome:
     answer = call.answer
     if answer is None and call.reason == "client_tools":
         return Outcome(
-            error="Not answered: the turn was stopped before the client sent a result. It may or may not have been run."
+            error="not answered: the turn was stopped before the client sent a result. It may or may not have been run."
         )
     if answer is None:
-        return Outcome(error="Not answered: the turn was stopped before anyone answered this call. It was not run.")
+        return Outcome(error="not answered: the turn was stopped before anyone answered this call. It was not run.")
     if answer.verdict == "allow":
         return Outcome(error=f"Allowed by {answer.by}, but the turn was stopped before this call ran. It was not run.")
     return answered_by_client(answer) if answer.verdict in {"result", "error"} else denied(call)
@@ -80,7 +80,7 @@ def denied(call: WaitingCall) -> Outcome:
     answer = call.answer
     if answer is None or answer.verdict == "none":
         if call.reason == "client_tools":
-            return Outcome(error="Not answered: the client sent no result in time.")
+            return Outcome(error="not answered: the client sent no result in time.")
         return Outcome(error="Denied: nobody decided in time. It was not run.")
     if answer.verdict == "allow":
         return Outcome(error=f"Not run: these are not the arguments that {answer.by} allowed.")

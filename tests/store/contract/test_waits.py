@@ -338,6 +338,21 @@ class TestSteering:
         conversation = await store.conversation(tenant.ann, held.conversation_id)
         assert conversation.message_count == 5
 
+    async def test_words_that_were_taken_are_traced_and_exported_once(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        ids = {"conversation_id": held.conversation_id, "if_busy": "enqueue", "steers": held.turn_id}
+        steered = await claim(store, tenant.ann, "Be short.", **ids)
+        await store.take_steers(held, after=1, sequence=1)
+        await store.settle(held, after=2, settlement=answered(held, sequence=2))
+        rows = (await store.conversation_trace(tenant.service, held.conversation_id)).data
+        assert [row.id for row in rows].count(steered.user_message_id) == 1
+        exported = await store.export_conversation(tenant.service, held.conversation_id)
+        copy = await store.import_conversation(tenant.ann, exported)
+        copied = (await store.conversation_trace(tenant.service, copy.id)).data
+        assert [row.blocks for row in copied] == [row.blocks for row in rows]
+
     async def test_what_is_not_taken_is_the_next_turn(self, store: Store, tenant: Tenant, database: Database) -> None:
         held = await begin(store, tenant.ann)
         await wait_in_queue(store, tenant.ann, held.conversation_id)

@@ -129,9 +129,11 @@ def _refuse(turn: Turn, call: WaitingCall, answer: CallAnswer) -> None:
     if held.verdict == "none":
         if answer.verdict == "deny":
             return
-        if turn.is_settled and call.answer is None:
+        is_overdue = turn.wait is not None and turn.settled_at is not None and turn.wait.expires_at <= turn.settled_at
+        if turn.is_settled and call.answer is None and not is_overdue:
+            end = " It was not run." if call.reason == "approval" else ""
             raise AlreadyDecided(
-                f"The turn ended ({turn.status}) before call {call.id} was answered. It was not run.",
+                f"The turn ended ({turn.status}) before call {call.id} was answered.{end}",
                 turn_id=turn.id,
                 decision="deny" if call.reason == "approval" else None,
             )

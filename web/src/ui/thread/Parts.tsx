@@ -140,7 +140,7 @@ const Step = memo(function Step({ turnId, step }: { turnId: string; step: StepPa
 function endOf(step: StepPart): StepPart["status"] | "denied" | "stopped" {
   if (step.status !== "failed" || typeof step.error !== "string") return step.status;
   if (/^Denied( by |: )/.test(step.error)) return "denied";
-  return /^(outcome_unknown: |Not answered: |Allowed by .*, but )the turn was stopped before /.test(step.error) ? "stopped" : "failed";
+  return /^(outcome_unknown: |[Nn]ot answered: |Allowed by .*, but )the turn was stopped before /.test(step.error) ? "stopped" : "failed";
 }
 
 function Value({ label, value }: { label: string; value: unknown }) {

@@ -68,10 +68,11 @@ SELECT {c.conversation_columns}
 
 -- name: conversation_rows
 -- slow
--- Every row of every branch, behind ($2, $3).
+-- Every row of every branch, behind ($2, $3). Words that steered a turn stand in that turn.
 SELECT {m.message_columns}, t.ordinal
   FROM (SELECT x.id, x.ordinal FROM turnkeep.turns x
          WHERE x.conversation_id = $1 AND x.active IN (true, false) AND x.ordinal >= $2
+           AND coalesce(x.error::json ->> 'code', '') <> 'steered'
            AND EXISTS (SELECT 1 FROM turnkeep.messages r WHERE r.turn_id = x.id)
          ORDER BY x.ordinal LIMIT $4::integer + 1) t
   JOIN turnkeep.messages m ON m.turn_id = t.id
@@ -80,7 +81,10 @@ SELECT {m.message_columns}, t.ordinal
 
 -- name: conversation_turns
 -- slow
-SELECT {t.turn_columns} FROM turnkeep.turns t WHERE t.conversation_id = $1 ORDER BY t.ordinal
+-- Words that steered a turn are part of that turn.
+SELECT {t.turn_columns} FROM turnkeep.turns t
+ WHERE t.conversation_id = $1 AND coalesce(t.error::json ->> 'code', '') <> 'steered'
+ ORDER BY t.ordinal
 
 -- name: conversation_for_write
 -- The conversation of this owner. It stays locked.

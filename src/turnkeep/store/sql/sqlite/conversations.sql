@@ -151,11 +151,12 @@ SELECT p.value, t.ordinal, t.id
  WHERE t.conversation_id = ?1 AND t.active = 0 AND t.started_at IS NOT NULL;
 
 -- name: conversation_rows
--- Every row of every branch. The turns of a page are chosen first, so that no other turn's rows are touched.
+-- Every row of every branch. The turns of a page are chosen first, so that no other turn's rows are touched. Words that
+-- steered a turn stand in that turn.
 SELECT {m.message_columns}, t.ordinal
   FROM (SELECT id, ordinal
           FROM turns
-         WHERE conversation_id = :conversation AND ordinal >= :ordinal
+         WHERE conversation_id = :conversation AND ordinal >= :ordinal AND coalesce(error ->> '$.code', '') <> 'steered'
            AND EXISTS (SELECT 1 FROM messages r WHERE r.turn_id = turns.id)
          ORDER BY ordinal
          LIMIT :limit + 1) t
@@ -165,7 +166,10 @@ SELECT {m.message_columns}, t.ordinal
  LIMIT :limit;
 
 -- name: conversation_turns
-SELECT {turn_columns} FROM turns WHERE conversation_id = :conversation ORDER BY ordinal;
+-- Words that steered a turn are part of that turn.
+SELECT {turn_columns} FROM turns
+ WHERE conversation_id = :conversation AND coalesce(error ->> '$.code', '') <> 'steered'
+ ORDER BY ordinal;
 
 -- name: turn_as_head
 SELECT started_at, settled_at FROM turns WHERE id = :turn AND conversation_id = :conversation;
