@@ -246,6 +246,14 @@ class TestTogether:
         held = await begin(store, by)
         assert (await claim(store, by, conversation_id=held.conversation_id, if_busy="interrupt")).is_new
 
+    async def test_words_that_steer_a_turn_need_no_place_of_their_own(self, store: Store, tenant: Tenant) -> None:
+        by = await limited(store, tenant, "user", parallel_turn_limit=1)
+        held = await begin(store, by)
+        where = {"conversation_id": held.conversation_id, "if_busy": "enqueue"}
+        with pytest.raises(RateLimited):
+            await claim(store, by, **where)
+        assert (await claim(store, by, steers=held.turn_id, **where)).is_new
+
     async def test_limits_that_are_taken_away_hold_no_more(self, store: Store, tenant: Tenant) -> None:
         by = await limited(store, tenant, "workspace", parallel_turn_limit=0, stored_byte_limit=0)
         with pytest.raises(RateLimited):

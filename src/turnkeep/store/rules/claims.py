@@ -262,13 +262,14 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
     if facts.limits:
         check_spent(facts.limits, facts.now)
     turn = _turn(claim, facts.now, ids.conversation_id, entry, position)
+    limits = facts.limits if claim.steers is None else _without_turns(facts.limits)
     watched_ms = None if claim.watched_seconds is None else int(claim.watched_seconds * 1000)
     title, preview = title_and_preview(claim.blocks)
     return AcceptedClaim(
         turn=turn,
         entry=entry,
         position=position,
-        counters=counters_of(claim.principal, facts.limits, expected_cost=claim.expected_cost),
+        counters=counters_of(claim.principal, limits, expected_cost=claim.expected_cost),
         question=Message(
             id=ids.message_id,
             turn_id=turn.id,
@@ -288,6 +289,11 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
         title=title,
         preview=preview,
     )
+
+
+def _without_turns(limits: Sequence[ScopeLimits]) -> tuple[ScopeLimits, ...]:
+    """The limits for words that steer a turn: they join it, or begin when it has ended, so no more turns run."""
+    return tuple([structs.replace(each, turns=None) for each in limits])
 
 
 def _repeat(claim: Claim, facts: ClaimFacts, *, is_repeat: bool) -> Repeat | None:
