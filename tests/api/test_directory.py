@@ -108,6 +108,17 @@ class TestTheList:
         assert [len(page["data"]) for page in (first, rest)] == [3, 1]
         assert rest["next_cursor"] is None
 
+    async def test_are_found_by_ids_with_slashes(self, server: ApiServer, service: Client) -> None:
+        """An identity provider may have a path in its address, and so in the ids of its users."""
+        user = await server.user(service, "idp.example/realms/x#4/2")
+        me = await user.read("/v1/me")
+        address = "/v1/users/idp.example%2Frealms%2fx%234%2F2"
+        assert (await service.read(address))["id"] == me["user_id"]
+        assert (await service.read(f"{address}/sessions"))["data"] == []
+        assert (await service.post(f"{address}/erase")).status_code == 202
+        assert (await service.get("/v1/users/idp.example/realms/x")).status_code == 404
+        assert (await service.get("/v1%2Fusers")).status_code == 404
+
     async def test_finds_one_by_id_or_by_the_hosts_id(self, server: ApiServer, service: Client, admin: Client) -> None:
         me = (await (await server.user(service, "ann+x@example.com")).read("/v1/me"))["user"]
         by_id = await admin.read(f"/v1/users/{me['id']}")

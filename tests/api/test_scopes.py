@@ -44,6 +44,19 @@ class TestAgents:
             ):
                 assert code_of(response) == NOT_FOUND
 
+    async def test_outside_keep_their_instructions_to_themselves(self, server: ApiServer, service: Client) -> None:
+        mine = await an_agent(service)
+        other = await an_agent(service, "B", instructions="The secret of B")
+        key = await a_key(server, service, scopes={"agents": [mine]})
+        turns = [await service.ask(agent_id=agent) for agent in (mine, other)]
+        for turn, expected in zip(turns, (200, 404), strict=True):
+            conversation = f"/v1/conversations/{turn['conversation_id']}"
+            trace = f"/v1/turns/{turn['turn']['id']}/trace"
+            for path in (trace, f"{conversation}/trace", f"{conversation}/replay", f"{conversation}/export"):
+                response = await key.get(path)
+                assert response.status_code == expected, path
+                assert "The secret of B" not in response.text
+
     async def test_outside_are_no_models_of_openai(self, server: ApiServer, service: Client) -> None:
         mine, other = await an_agent(service), await an_agent(service, "B")
         caller = await server.user(service, scopes={"agents": [mine], "models": []})

@@ -7,9 +7,10 @@ caller. `Dispatcher.routes` gives the Starlette routes of all endpoints. When a 
 Decision: docs/decisions/0501
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 from msgspec import Struct
@@ -17,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.http.problem_details import InvalidField, answer_error
@@ -52,6 +53,10 @@ __all__ = [
 
 Body = TypeVar("Body")
 Query = TypeVar("Query")
+
+_ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
+_NO_CHARACTER = "\ud800"
+"""It stands for an encoded slash while a route is chosen. No text that was decoded has it."""
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
@@ -223,7 +228,7 @@ class Dispatcher:
         for endpoint in endpoints:
             by_path.setdefault(endpoint.path, []).append(endpoint)
         ordered = sorted(by_path.items(), key=lambda item: ("{" in item[0], item[1][0].tag != "turns"))
-        return [Route(path, PathEndpoints(self, group)) for path, group in ordered]
+        return [EndpointRoute(path, PathEndpoints(self, group)) for path, group in ordered]
 
     async def call(self, endpoint: Endpoint, request: Request) -> ASGIApp:
         """The response of the handler. Raises the first thing that is wrong with the request."""
@@ -276,6 +281,21 @@ class Dispatcher:
             raise validation_error(exc, endpoint.body) from exc
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise InvalidRequest(f"The body is not valid JSON: {exc}.") from exc
+
+
+class EndpointRoute(Route):
+    """A route in whose parameters a client may write a slash as `%2F`: ids of other systems have slashes."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        raw: bytes = scope.get("raw_path") or b""
+        parts = _ENCODED_SLASH.split(raw.decode("latin-1")) if b"%" in raw else ()
+        if len(parts) < 2:
+            return super().matches(scope)
+        match, found = super().matches({**scope, "path": _NO_CHARACTER.join(map(unquote, parts))})
+        if match is not Match.NONE:
+            values: dict[str, str] = found["path_params"]
+            found["path_params"] = {name: value.replace(_NO_CHARACTER, "/") for name, value in values.items()}
+        return match, found
 
 
 class PathEndpoints:

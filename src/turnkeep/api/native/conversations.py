@@ -224,10 +224,12 @@ async def list_messages(call: ApiCall[Nothing, MessagesQuery]) -> ASGIApp:
 async def trace_conversation(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     """Every stored row of every branch, in order."""
     query = call.query
+    conversation = await _conversation(call)
+    call.principal.check_agent(conversation.agent_id)
     page = await call.runtime.store.conversation_trace(
-        call.principal, _id(call), limit=query.limit, cursor=query.cursor or None
+        call.principal, conversation.id, limit=query.limit, cursor=query.cursor or None
     )
-    user = await _owner(call, await _conversation(call))
+    user = await _owner(call, conversation)
     data = [views.row_of(row, user) for row in page.data]
     return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
 
@@ -245,6 +247,7 @@ async def replay_conversation(call: ApiCall[Nothing, ReplayQuery]) -> ASGIApp:
     """Exactly what the next turn would send, in the shape of one provider (by default that of the model)."""
     runtime = call.runtime
     conversation = await _conversation(call)
+    call.principal.check_agent(conversation.agent_id)
     agent = await _agent_of(call, conversation)
     model = await _next_model(call, runtime, conversation, agent)
     target = call.query.provider or runtime.providers.named(model).target
@@ -288,6 +291,8 @@ async def export_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Everything in a conversation, as a document that `import` takes: turns of all branches, rows, events, logs."""
     conversation_id = _id(call)
     exported = await call.runtime.store.export_conversation(call.principal, conversation_id)
+    for agent_id in {exported.conversation.agent_id, *(trace.turn.snapshot.agent_id for trace in exported.turns)}:
+        call.principal.check_agent(agent_id)
     exported = structs.replace(exported, user=await _owner(call, exported.conversation))
     body = await asyncio.to_thread(write_export, _without_secrets(_without_storage_keys(exported)))
     headers = {

@@ -229,6 +229,7 @@ async def _reader_of(store: Store, grant: Grant) -> Principal:
 async def trace_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The run trace: every event, with the sandbox's log lines where they came."""
     trace = await call.runtime.store.trace(call.principal, turn_id_of(call))
+    call.principal.check_agent(trace.turn.snapshot.agent_id)
     users = await shown_users(call.runtime.store, call.principal, [trace.turn.user_id])
     body = b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(trace, users.get(trace.turn.user_id)))
     return Response(body, headers={"cache-control": "no-store"}, media_type="application/x-ndjson")
