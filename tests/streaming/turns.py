@@ -239,6 +239,7 @@ class OpenAIReader:
             self.is_over = True
             return
         data = json.loads(frame.data)
+        assert (self.finish, self.error) == (None, None), "more after the end"
         if "error" in data:
             self.error = data["error"]["code"]
         elif frame.event == "tool_calls":
@@ -250,10 +251,9 @@ class OpenAIReader:
             assert data["choices"] == []
         else:
             (choice,) = data["choices"]
-            assert not choice["delta"] or (self.finish, self.error) == (None, None), "words after the end"
             self.text += choice["delta"].get("content", "")
             self.reasoning += choice["delta"].get("reasoning_content", "")
-            self.finish = choice["finish_reason"] or self.finish
+            self.finish = choice["finish_reason"]
 
 
 class AnthropicReader:

@@ -123,12 +123,16 @@ class OpenAIEncoder:
 
     One event may become several frames. Only the last of them has the event's id. The ids before it say that a part of
     the event was sent, so a reader that is cut between them gets the rest of the event and no more of the preview. They
-    carry the counts of what was sent of the current iteration to the encoder of a resumed stream.
+    carry the counts of what was sent of the current iteration to the encoder of a resumed stream, and a third number
+    once only `[DONE]` is left.
     """
 
     def __init__(self, *, turn_id: TurnId, model: str, created: int, cursor: Cursor = START) -> None:
-        numbers = state_numbers(cursor, 2)
-        self._sent = SentCounts(*numbers) if numbers else SentCounts(text=cursor.offset)
+        numbers = state_numbers(cursor, 2, 3) or [cursor.offset, 0]
+        self._sent = SentCounts(*numbers[:2])
+        self._is_over = numbers[2:] == [1]
+        if numbers[2:] and not self._is_over:
+            raise _of_another_format()
         self._frame = {"id": turn_id, "object": "chat.completion.chunk", "created": created, "model": model}
 
     def encode(self, frame: Frame) -> bytes:
@@ -152,18 +156,20 @@ class OpenAIEncoder:
                 return [self._named("reset", {**msgspec.to_builtins(event), "drop": dropped}, seq)]
             case Approval() | ClientCalls() | Decided() | Steered():
                 return [self._named(name_of(event), msgspec.to_builtins(event), seq)]
+            case Result() | Failure() if self._is_over:
+                return [sse.frame(DONE, id=str(seq))]
             case Result():
                 said = self._rest(event, seq)
                 ended = self._chunk(
                     {},
                     finish_reason="length" if event.finish == "length" else "stop",
                     usage=_openai_usage(event.usage),
-                    id_=self._id(seq - 1, WHOLE),
+                    id_=self._last_id(seq),
                 )
                 return [*said, ended, sse.frame(DONE, id=str(seq))]
             case Failure():
                 error = {"message": event.message, "type": "server_error", "param": None, "code": event.code}
-                return [sse.frame(_json({"error": error}), id=self._id(seq - 1, WHOLE)), sse.frame(DONE, id=str(seq))]
+                return [sse.frame(_json({"error": error}), id=self._last_id(seq)), sse.frame(DONE, id=str(seq))]
             case _:
                 assert_never(event)
 
@@ -179,6 +185,10 @@ class OpenAIEncoder:
         sent = self._sent
         is_plain = sent.text == offset and not sent.reasoning
         return format_cursor(seq, offset, "" if is_plain else f"{sent.text}.{sent.reasoning}")
+
+    def _last_id(self, seq: int) -> str:
+        """The id before `[DONE]`, which has the id of the event `seq`."""
+        return format_cursor(seq - 1, WHOLE, f"{self._sent.text}.{self._sent.reasoning}.1")
 
     def _chunk(
         self,
@@ -405,11 +415,16 @@ def texts_of(event: ToolCalls | Result) -> tuple[str, str]:
     return last.text if isinstance(last, ReasoningPart) else "", event.message
 
 
-def state_numbers(cursor: Cursor, count: int) -> list[int] | None:
-    """The numbers in a cursor's state, or None if it has none. InvalidRequest if they are not `count` numbers."""
+def state_numbers(cursor: Cursor, *counts: int) -> list[int] | None:
+    """The numbers in a cursor's state, or None if it has none. InvalidRequest if there are not as many as one of
+    `counts`."""
     if not cursor.state:
         return None
     fields = cursor.state.split(".")
-    if len(fields) != count or not all(field.isdecimal() and len(field) <= 9 for field in fields):
-        raise InvalidRequest("This cursor comes from a stream of another format. Resume in the format that gave it.")
+    if len(fields) not in counts or not all(field.isdecimal() and len(field) <= 9 for field in fields):
+        raise _of_another_format()
     return [int(field) for field in fields]
+
+
+def _of_another_format() -> InvalidRequest:
+    return InvalidRequest("This cursor comes from a stream of another format. Resume in the format that gave it.")
