@@ -217,6 +217,37 @@ class TestAUser:
         assert await place.findings() == []
         assert await trace.findings() == []
 
+    async def test_leaves_no_word_of_decisions_about_calls_of_others(
+        self, server: ApiServer, service: Client, place: Place
+    ) -> None:
+        admin = await server.user(service, "ada", role="admin")
+        assert (await service.patch("/v1/users/ada", json={"name": f"Ada {place.canary}"})).status_code == 200
+        tools = [{"type": "native", "name": "look", "approval": "always"}]
+        made = await service.post("/v1/agents", json={"name": "Looker", "tools": tools, "approvers": ["admin"]})
+        user = await server.user(service, "bob")
+        server.scripts.say(*(Call("look", {"what": "x"}) for _ in range(2)))
+        server.scripts.say("Not seen.")
+        turn = (await user.ask("Look twice.", agent_id=made.json()["id"]))["turn"]
+        first, second = (call["id"] for call in turn["waiting_for"]["calls"])
+        decisions = [
+            {"call_id": first, "decision": "deny", "reason": f"{place.canary} is too far."},
+            {"call_id": second, "decision": "allow", "args": {"what": "y"}},
+        ]
+        decided = await admin.post(f"/v1/turns/{turn['id']}/approvals", json={"decisions": decisions})
+        assert decided.status_code == 200, decided.text
+        async with asyncio.timeout(DONE_SECONDS):
+            while (await user.read(f"/v1/turns/{turn['id']}"))["status"] != "succeeded":  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert await place.findings()
+        await done(service, (await service.post("/v1/users/ada/erase")).json()["erasure_id"])
+        assert await place.findings() == []
+        *_, answer = (await user.read(f"/v1/conversations/{turn['conversation_id']}/messages"))["data"]
+        steps = [part for part in answer["content"] if part["type"] == "step"]
+        assert [step.get("error") for step in steps] == ["Denied.", None]
+        await user.ask("And again?", conversation_id=turn["conversation_id"])
+        assert "Denied." in str(server.scripts.requests[-1])
+        assert place.canary not in str(server.scripts.requests[-1])
+
     async def test_is_gone_from_the_caches_of_the_process(
         self, server: ApiServer, service: Client, place: Place
     ) -> None:

@@ -226,13 +226,10 @@ class HistoryCache:
         while self._bytes > self._limit:
             self.take(next(iter(self._histories)))
 
-    async def forget_erased(self, store: TurnStore) -> None:
-        """Drop the histories of turns that are not in the store any more."""
-        held = list(self._histories)
-        there = await store.last_seqs(held)
-        for turn_id in held:
-            if turn_id not in there:
-                self.take(turn_id)
+    def forget(self) -> None:
+        """Drop all of them."""
+        self._histories.clear()
+        self._bytes = 0
 
 
 class LastRequest(Struct, frozen=True, kw_only=True):

@@ -159,6 +159,7 @@ class Eraser:
             await self._erase_conversations(job)
             await self._erase_files(job, ())
             await self._store.erase_knowledge(job)
+            await self._store.erase_decisions(job)
             if await self._store.close_erasure(job):
                 self._observer.erasure_reached("closed", job.id)
                 await self._forget()

@@ -71,7 +71,7 @@ def of_stopped_wait(call: WaitingCall) -> Outcome:
     if answer is None:
         return Outcome(error="not answered: the turn was stopped before anyone answered this call. It was not run.")
     if answer.verdict == "allow":
-        return Outcome(error=f"Allowed by {answer.by}, but the turn was stopped before this call ran. It was not run.")
+        return Outcome(error=f"Allowed{answer.by_whom}, but the turn was stopped before this call ran. It was not run.")
     return answered_by_client(answer) if answer.verdict in {"result", "error"} else denied(call)
 
 
@@ -83,9 +83,9 @@ def denied(call: WaitingCall) -> Outcome:
             return Outcome(error="not answered: the client sent no result in time.")
         return Outcome(error="Denied: nobody decided in time. It was not run.")
     if answer.verdict == "allow":
-        return Outcome(error=f"Not run: these are not the arguments that {answer.by} allowed.")
+        return Outcome(error=f"Not run: these are not the arguments that were allowed{answer.by_whom}.")
     reason = f": {answer.reason}" if answer.reason else "."
-    return Outcome(error=f"Denied by {answer.by}{reason}")
+    return Outcome(error=f"Denied{answer.by_whom}{reason}")
 
 
 def answered_by_client(answer: CallAnswer) -> Outcome:

@@ -124,7 +124,7 @@ def note_of_edit(call: ToolUse, wait: Wait | None) -> str:
         or digest_of(call.name, call.input) == waited.digest
     ):
         return ""
-    return f"({waited.answer.by} changed the arguments to {msgspec.json.encode(call.input).decode()}.)\n"
+    return f"({waited.answer.by or 'A person'} changed the arguments to {msgspec.json.encode(call.input).decode()}.)\n"
 
 
 def _shown(wait: Wait, reason: str) -> tuple[ToolCall, ...]:

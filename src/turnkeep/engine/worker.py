@@ -144,6 +144,8 @@ class Worker:
         self._clock = services.clock
         self._leases = leases
         self._histories = HistoryCache()
+        self._outdated: set[TurnId] = set()
+        """Turns that began before the last erasure. The histories in their memory may hold what it has erased."""
         self._holds: dict[TurnId, Hold] = {}
         self._dropped: list[Held] = []
         """Turns that this worker let go because the database was away. The database may still show it as their
@@ -266,8 +268,9 @@ class Worker:
                 hold.let_go("cancelled")
 
     async def forget_erased(self) -> None:
-        """Drop from the caches of this worker what is not in the store any more."""
-        await self._histories.forget_erased(self._store)
+        """Drop from the caches of this worker what may not be in the store any more."""
+        self._histories.forget()
+        self._outdated = set(self._holds)
         if self._services.files is not None:
             await self._services.files.forget_erased()
 
@@ -368,7 +371,7 @@ class Worker:
         except Exception as exc:
             self._observer.defect(active.turn.id, exc)
         else:
-            if history is not None:
+            if history is not None and active.turn.id not in self._outdated:
                 self._histories.keep(active.turn.id, history)
 
     async def _give_up(self, turn: Turn, held: Held, active: HeldTurn | None, unread: TurnError) -> None:

@@ -61,6 +61,13 @@ class CallAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: int = 0
     gist: str = ""
     """Names what was said, where the value itself is not kept any more."""
+    by_id: str = ""
+    """The user who answered, if the turn is not theirs. An erasure of this user looks for it."""
+
+    @property
+    def by_whom(self) -> str:
+        """` by` and the name, to be put after a verb. Empty if the one who answered was erased."""
+        return f" by {self.by}" if self.by else ""
 
     def is_same_as(self, other: "CallAnswer") -> bool:
         """Whether both say the same. Who said it, and why, does not matter. 1, 1.0 and true are not the same."""

@@ -126,7 +126,7 @@ _legacy = msgspec.json.Decoder(Legacy).decode
 _snapshot = msgspec.json.Decoder(Snapshot).decode
 _error = msgspec.json.Decoder(TurnError).decode
 _report = msgspec.json.Decoder(TurnReport).decode
-_wait = msgspec.json.Decoder(Wait).decode
+to_wait = msgspec.json.Decoder(Wait).decode
 _event = msgspec.json.Decoder(TurnEvent).decode
 _payloads = msgspec.json.Decoder(tuple[msgspec.Raw, ...]).decode
 _spec = msgspec.json.Decoder(AgentSpec).decode
@@ -364,7 +364,7 @@ def to_turn(row: Row) -> Turn:
         waiting,
         waiting_until,
     ) = row
-    wait = _wait(waiting) if waiting else None
+    wait = to_wait(waiting) if waiting else None
     is_waiting = waiting_until is not None or (
         status == "running" and cancel_requested_at is None and wait is not None and wait.is_kept_by(attempt)
     )

@@ -28,14 +28,16 @@ from tests.store.factories import (
     wait_in_queue,
 )
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound
-from turnkeep.ids import ConversationId, ErasureId, FileId, UserId, new_file_id
+from turnkeep.ids import CallId, ConversationId, ErasureId, FileId, UserId, new_file_id
 from turnkeep.model.files import NewFile
 from turnkeep.model.knowledge import Column, FileText
 from turnkeep.model.principals import Principal
+from turnkeep.model.waits import CallAnswer, Wait, WaitingCall, digest_of
 from turnkeep.store.commands import ErasureJob, NewConversation, TokenBinding
 from turnkeep.store.ports import Store
 from turnkeep.store.rules.erasures import PAGES_AT_ONCE
-from turnkeep_client.wire.events import LogLine
+from turnkeep_client.wire.blocks import ToolResult
+from turnkeep_client.wire.events import Approval, LogLine, Step, ToolCall
 
 CANARY = "xylophonequartz"
 LEASE = 60.0
@@ -67,6 +69,7 @@ async def erase(store: Store, job: ErasureJob) -> bool:
         await store.erase_files(job, [file_id for file_id, _ in files])
     await erase_conversations(store, job, ids)
     await store.erase_knowledge(job)
+    await store.erase_decisions(job)
     await store.scrub()
     return await store.close_erasure(job)
 
@@ -149,6 +152,51 @@ class TestAUser:
         assert counts.table_rows == 3 * 2_100 + 1
         [table] = (await store.tables(tenant.bob)).data
         assert (table.name, table.row_count) == ("other", 1)
+
+    @pytest.mark.parametrize("reason", [f'Too "dear": {CANARY}', None])
+    @pytest.mark.parametrize("end", ["settled", "waiting"])
+    async def test_leaves_no_word_of_decisions_about_calls_of_others(
+        self, store: Store, tenant: Tenant, database: Database, end: str, reason: str | None
+    ) -> None:
+        """The decision itself stays: what the model was told that happened must not change."""
+        held = await begin(store, tenant.bob)
+        calls = tuple(
+            WaitingCall(id=CallId(id_), name="pay", args={}, reason="approval", digest=digest_of("pay", {}))
+            for id_ in ("call_1", "call_2")
+        )
+        now = (await store.turn(tenant.bob, held.turn_id)).created_at
+        wait = Wait(calls=calls, since=now, expires_at=now + 3_600_000, reason="approval")
+        shown = tuple(ToolCall(id=call.id, name=call.name, args=call.args) for call in calls)
+        await store.wait(held, after=1, events=[Approval(calls=shown, expires_at=now)], wait=wait)
+        name = f'{CANARY} "A"'
+        denied = CallAnswer(verdict="deny", by=name, by_id=str(tenant.ann.user_id), reason=reason)
+        turn = await store.answer_calls(tenant.bob, held.turn_id, {CallId("call_1"): denied}, reason="approval")
+        if end == "settled":
+            mine = CallAnswer(verdict="allow", by="bob")
+            await store.answer_calls(tenant.bob, held.turn_id, {CallId("call_2"): mine}, reason="approval")
+            [adopted] = await store.adopt("worker", lease_seconds=30)
+            held, last = adopted.held, adopted.turn.last_seq
+            text = f"Denied by {name}: {reason}" if reason else f"Denied by {name}."
+            told = ToolResult(call_id=CallId("call_1"), content=text, is_error=True)
+            row = structs.replace(a_row(held, 1), role="user", blocks=(told,))
+            failed = Step(id="call_1", name="pay", status="failed", error=text)
+            job = await begin_user(store, tenant)
+            assert not await erase(store, job), "a worker has the turn in its memory"
+            await store.record(held, after=last, rows=[row], events=[failed])
+            await store.settle(held, after=last + 1, settlement=answered(held, sequence=2))
+        assert await found(database, CANARY)
+        job = await begin_user(store, tenant)
+        assert await erase(store, job)
+        await store.finish_erasures([job.id])
+        assert await found(database, CANARY) == []
+        turn = await store.turn(tenant.bob, held.turn_id)
+        assert turn.wait is not None
+        decision = turn.wait.calls[0].decision
+        assert decision is not None
+        assert (decision.decision, decision.by) == ("deny", "")
+        trace = await store.trace(tenant.service, held.turn_id)
+        told_now = [block.content for row in trace.rows for block in row.blocks if isinstance(block, ToolResult)]
+        assert told_now == (["Denied."] if end == "settled" else [])
 
     async def test_leaves_what_others_have(self, store: Store, tenant: Tenant) -> None:
         await words_everywhere(store, tenant)

@@ -170,4 +170,5 @@ async def answer_of(turn: Turn, decision: wire.Decision, principal: Principal) -
         reason=decision.reason,
         is_remembered=decision.remember is not None,
         by=name_of(principal),
+        by_id="" if principal.user_id in {None, turn.user_id} else str(principal.user_id),
     )

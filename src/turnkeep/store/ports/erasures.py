@@ -60,6 +60,11 @@ class ErasureStore(Protocol):
         """Erase the user's pages and tables, the rows that the user added to tables of others, and texts of the org
         whose last file is gone. In steps of limited size. Nothing for the erasure of one conversation."""
 
+    async def erase_decisions(self, job: ErasureJob) -> None:
+        """Take the user's name and reasons out of turns of others, about whose calls the user decided. A turn that a
+        worker holds is passed over, and is left. In steps of limited size. Nothing for the erasure of one
+        conversation."""
+
     async def close_erasure(self, job: ErasureJob) -> bool:
         """Whether nothing is left. Then the user is gone, and what they used is counted for an anonymous id."""
 

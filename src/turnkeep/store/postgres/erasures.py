@@ -1,6 +1,7 @@
 """Erasures on PostgreSQL: jobs and their steps."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 
 from turnkeep.ids import ConversationId, ErasureId, FileId, UserId, check_id, new_erasure_id, new_user_id
 from turnkeep.model.principals import Principal
@@ -8,10 +9,11 @@ from turnkeep.store.commands import ErasureJob, HiddenTurns
 from turnkeep.store.postgres.conversations import purge_rows
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
 from turnkeep.store.postgres.leases import cancel_waiting
-from turnkeep.store.rows import json_text, to_counts, to_erasure
+from turnkeep.store.rows import json_text, to_counts, to_erasure, to_wait
 from turnkeep.store.rules.conversations import no_conversation
 from turnkeep.store.rules.directory import no_user
 from turnkeep.store.rules.erasures import (
+    DECISIONS_AT_ONCE,
     KEPT_MS,
     LEASE_MS,
     PAGES_AT_ONCE,
@@ -19,6 +21,7 @@ from turnkeep.store.rules.erasures import (
     TEXTS_AT_ONCE,
     counted,
     erased_thing,
+    forgotten_words,
     in_steps,
     no_erasure,
     size_counts,
@@ -143,6 +146,11 @@ class PostgresErasures:
         while await self._database.write("erase_lost_texts", job.org_id, TEXTS_AT_ONCE):
             pass
 
+    async def erase_decisions(self, job: ErasureJob) -> None:
+        after = "" if job.user_id is not None else None
+        while after is not None:
+            after = await self._database.transact(partial(_erase_decisions, job=job, after=after))
+
     async def _repeat(self, step: Callable[[Statements, ErasureJob], Awaitable[int]], job: ErasureJob) -> None:
         """Repeat the step, each time in a transaction of its own, until it finds nothing."""
         while await self._database.transact(lambda statements: step(statements, job)):
@@ -215,6 +223,19 @@ async def _erase_rows(statements: Statements, job: ErasureJob) -> int:
     [(rows,)] = await statements.fetch("erase_rows_of_user", job.org_id, job.user_id, ROWS_AT_ONCE)
     await _count(statements, job, table_rows=rows)
     return int(rows)
+
+
+async def _erase_decisions(statements: Statements, job: ErasureJob, after: str) -> str | None:
+    """Forget what the user decided about calls of others, in some turns after this one. The last of them; None if
+    there are no more."""
+    assert job.user_id is not None
+    turns = await statements.fetch("turns_decided_by", job.workspace_id, job.user_id, after, DECISIONS_AT_ONCE)
+    for turn_id, waiting in turns:
+        for old, new in forgotten_words(to_wait(waiting), job.user_id):
+            for name in ("replace_in_messages", "replace_in_events", "replace_in_old_events", "replace_in_wait"):
+                await statements.fetch(name, [turn_id], old, new)
+    await _count(statements, job)
+    return turns[-1][0] if turns else None
 
 
 async def _count(statements: Statements, job: ErasureJob, **more: int) -> None:

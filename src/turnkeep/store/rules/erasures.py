@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, UserId, check_id
 from turnkeep.model.principals import Principal
+from turnkeep.model.waits import Wait
 from turnkeep_client.wire.account import ErasedCounts
 
 LEASE_MS = 15_000
@@ -17,6 +19,7 @@ KEPT_MS = 30 * 86_400_000
 ROWS_AT_ONCE = 1_000
 TURNS_AT_ONCE = 2_000
 PAGES_AT_ONCE = 50
+DECISIONS_AT_ONCE = 50
 TEXTS_AT_ONCE = 50
 """What one step erases at most, so that no statement takes long and other writes are not held up."""
 
@@ -59,6 +62,35 @@ def size_counts(conversations: int, size: Sequence[Any]) -> dict[str, int]:
     """The counts of these conversations. `size` has their turns, messages, files and bytes."""
     turns, messages, files, bytes_ = size
     return {"conversations": conversations, "turns": turns, "messages": messages, "files": files, "bytes": bytes_}
+
+
+def forgotten_words(wait: Wait, user_id: UserId) -> list[tuple[str, str]]:
+    """What a turn of another user holds of this one, who decided about its calls, and what is put in its place.
+
+    Both are parts of JSON as it is stored. The longer ones come first.
+    """
+    pairs: dict[str, str] = {}
+    for call in wait.calls:
+        answer = call.answer
+        if answer is None or answer.by_id != user_id:
+            continue
+        by, reason = _inner(answer.by), _inner(answer.reason or "")
+        if reason:
+            pairs[f"Denied by {by}: {reason}"] = "Denied."
+            pairs[f'"reason":"{reason}"'] = '"reason":""'
+        if by:
+            pairs[f"Denied by {by}."] = "Denied."
+            pairs[f"Allowed by {by}, but"] = "Allowed, but"
+            pairs[f"that were allowed by {by}."] = "that were allowed."
+            pairs[f"({by} changed the arguments"] = "(A person changed the arguments"
+            pairs[f'"by":"{by}","at":'] = '"by":"","at":'
+        pairs[f'"by_id":"{user_id}"'] = '"by_id":""'
+    return sorted(pairs.items(), key=lambda pair: -len(pair[0]))
+
+
+def _inner(text: str) -> str:
+    """The text as it stands inside of a JSON string."""
+    return msgspec.json.encode(text).decode()[1:-1]
 
 
 def no_erasure() -> NotFound:

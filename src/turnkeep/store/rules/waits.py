@@ -143,7 +143,7 @@ def _refuse(turn: Turn, call: WaitingCall, answer: CallAnswer) -> None:
             decision="deny" if call.reason == "approval" else None,
         )
     decision = held.verdict if call.reason == "approval" else None
-    said = f"was decided already ({decision}, by {held.by})" if decision else "has its result already"
+    said = f"was decided already ({decision}{held.by_whom})" if decision else "has its result already"
     raise AlreadyDecided(f"Call {call.id} {said}. The first answer holds.", turn_id=turn.id, decision=decision)
 
 

@@ -13,10 +13,11 @@ from turnkeep.ids import ConversationId, ErasureId, FileId, TurnId, UserId, chec
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.store.commands import ErasureJob, HiddenTurns
-from turnkeep.store.rows import json_text, to_counts, to_erasure
+from turnkeep.store.rows import json_text, to_counts, to_erasure, to_wait
 from turnkeep.store.rules.conversations import no_conversation
 from turnkeep.store.rules.directory import no_user
 from turnkeep.store.rules.erasures import (
+    DECISIONS_AT_ONCE,
     KEPT_MS,
     LEASE_MS,
     PAGES_AT_ONCE,
@@ -24,6 +25,7 @@ from turnkeep.store.rules.erasures import (
     TEXTS_AT_ONCE,
     counted,
     erased_thing,
+    forgotten_words,
     in_steps,
     no_erasure,
     size_counts,
@@ -102,6 +104,11 @@ class SqliteErasures(StoreThreads):
         for step in (_erase_pages, _erase_table, _erase_rows, _erase_lost_texts):
             while await self._write(step, job):
                 pass
+
+    async def erase_decisions(self, job: ErasureJob) -> None:
+        after = "" if job.user_id is not None else None
+        while after is not None:
+            after = await self._write(_erase_decisions, job, after)
 
     async def close_erasure(self, job: ErasureJob) -> bool:
         return await self._write(_close, job)
@@ -253,6 +260,20 @@ def _erase_rows(session: Session, job: ErasureJob) -> int:
         session.run("uncount_row", {"serial": place >> BITS, "number": place & LAST})
     _count(session, job, table_rows=len(places))
     return len(places)
+
+
+def _erase_decisions(session: Session, job: ErasureJob, after: str) -> str | None:
+    """Forget what the user decided about calls of others, in some turns after this one. The last of them; None if
+    there are no more."""
+    assert job.user_id is not None
+    which = {"workspace": job.workspace_id, "user": job.user_id, "after": after, "limit": DECISIONS_AT_ONCE}
+    turns = session.rows("turns_decided_by", which)
+    for turn_id, waiting in turns:
+        for old, new in forgotten_words(to_wait(waiting), job.user_id):
+            for name in ("replace_in_messages", "replace_in_events", "replace_in_wait"):
+                session.run(name, {"turn": turn_id, "old": old, "new": new})
+    _count(session, job)
+    return turns[-1][0] if turns else None
 
 
 def _close(session: Session, job: ErasureJob) -> bool:

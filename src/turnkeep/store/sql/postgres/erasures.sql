@@ -212,6 +212,29 @@ SELECT $1, 'user', $2, to_char(to_timestamp(turnkeep.now_ms() / 1000.0) AT TIME 
  GROUP BY 4 ORDER BY 4
 ON CONFLICT (org_id, scope, scope_id, month) DO UPDATE SET cost = u.cost
 
+-- name: turns_decided_by
+-- slow
+-- Some turns of others, not held by a worker, about whose calls this user has decided. They stay locked.
+SELECT t.id, t.waiting FROM turnkeep.turns t
+ WHERE t.workspace_id = $1 AND t.id > $3 AND t.waiting IS NOT NULL
+   AND strpos(t.waiting, concat('"by_id":"', $2::text, '"')) > 0
+   AND (t.status <> 'running' OR t.waiting_until IS NOT NULL)
+ ORDER BY t.id LIMIT $4 FOR UPDATE
+
+-- name: replace_in_messages
+UPDATE turnkeep.messages m SET blocks = replace(m.blocks, $2, $3), display = replace(m.display, $2, $3)
+ WHERE m.turn_id = ANY ($1::text[]) AND (strpos(m.blocks, $2) > 0 OR strpos(m.display, $2) > 0)
+
+-- name: replace_in_events
+UPDATE turnkeep.turn_events e SET payload = replace(e.payload, $2, $3)
+ WHERE e.turn_id = ANY ($1::text[]) AND strpos(e.payload, $2) > 0
+
+-- name: replace_in_old_events
+UPDATE turnkeep.old_events o SET events = replace(o.events, $2, $3) WHERE o.turn_id = ANY ($1::text[])
+
+-- name: replace_in_wait
+UPDATE turnkeep.turns t SET waiting = replace(t.waiting, $2, $3) WHERE t.id = ANY ($1::text[])
+
 -- name: left_to_erase
 -- slow
 -- Whether anything of the user is left.
@@ -220,6 +243,8 @@ SELECT EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.org_id = $1 AND c.
        OR EXISTS (SELECT 1 FROM turnkeep.pages p WHERE p.org_id = $1 AND p.workspace_id = $2 AND p.user_id = $3)
        OR EXISTS (SELECT 1 FROM turnkeep.tables t WHERE t.org_id = $1 AND t.workspace_id = $2 AND t.user_id = $3)
        OR EXISTS (SELECT 1 FROM turnkeep.table_rows r WHERE r.org_id = $1 AND r.user_id = $3)
+       OR EXISTS (SELECT 1 FROM turnkeep.turns t WHERE t.workspace_id = $2 AND t.waiting IS NOT NULL
+                     AND strpos(t.waiting, concat('"by_id":"', $3::text, '"')) > 0)
 
 -- name: anonymous_usage
 -- slow

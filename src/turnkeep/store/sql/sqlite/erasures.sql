@@ -126,13 +126,32 @@ UPDATE tables SET row_count = row_count - 1
 -- name: erase_batches_of_user
 DELETE FROM row_batches WHERE user_id = :user;
 
+-- name: turns_decided_by
+-- Some turns of others, not held by a worker, about whose calls this user has decided.
+SELECT id, waiting FROM turns
+ WHERE workspace_id = :workspace AND id > :after AND waiting IS NOT NULL AND instr(waiting, '"by_id":"' || :user || '"') > 0
+   AND (status <> 'running' OR waiting_until IS NOT NULL)
+ ORDER BY id LIMIT :limit;
+
+-- name: replace_in_messages
+UPDATE messages SET blocks = replace(blocks, :old, :new), display = replace(display, :old, :new)
+ WHERE turn_id = :turn AND (instr(blocks, :old) > 0 OR instr(display, :old) > 0);
+
+-- name: replace_in_events
+UPDATE turn_events SET payload = replace(payload, :old, :new) WHERE turn_id = :turn AND instr(payload, :old) > 0;
+
+-- name: replace_in_wait
+UPDATE turns SET waiting = replace(waiting, :old, :new) WHERE id = :turn;
+
 -- name: left_to_erase
 -- Whether anything of the user is left. A conversation that begins after this finds no user.
 SELECT EXISTS (SELECT 1 FROM conversations WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user)
        OR EXISTS (SELECT 1 FROM files WHERE user_id = :user)
        OR EXISTS (SELECT 1 FROM pages WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user)
        OR EXISTS (SELECT 1 FROM tables WHERE org_id = :org AND workspace_id = :workspace AND user_id = :user)
-       OR EXISTS (SELECT 1 FROM table_rows WHERE org_id = :org AND user_id = :user);
+       OR EXISTS (SELECT 1 FROM table_rows WHERE org_id = :org AND user_id = :user)
+       OR EXISTS (SELECT 1 FROM turns WHERE workspace_id = :workspace AND waiting IS NOT NULL
+                     AND instr(waiting, '"by_id":"' || :user || '"') > 0);
 
 -- name: anonymous_usage
 UPDATE usage SET scope_id = :anonymous WHERE org_id = :org AND scope = 'user' AND scope_id = :user;

@@ -169,6 +169,8 @@ CREATE INDEX turns_beside ON turns (conversation_id, coalesce(parent_turn_id, ''
 CREATE UNIQUE INDEX turns_idempotency ON turns (org_id, principal_ref, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
 CREATE INDEX turns_deadlines ON turns (waiting_until) WHERE waiting_until IS NOT NULL;
+-- What an erasure looks through for decisions about calls of others.
+CREATE INDEX turns_that_waited ON turns (workspace_id, id) WHERE waiting IS NOT NULL;
 -- What every sweep looks through: turns that run, without those that wait.
 CREATE INDEX turns_held ON turns (conversation_id) WHERE status = 'running' AND waiting_until IS NULL;
 -- Whoever asks for a stop ends the wait: the turn can be adopted at once, and is settled.
