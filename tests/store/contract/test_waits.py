@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tests.store.databases import Database
 from tests.store.factories import LEASE_SECONDS, Tenant, answered, begin, claim, failed, wait_in_queue
-from turnkeep.errors import AlreadyDecided, ConversationBusy, InvalidRequest, LeaseLost, NotFound
+from turnkeep.errors import AlreadyDecided, ConversationBusy, Defect, InvalidRequest, LeaseLost, NotFound
 from turnkeep.ids import CallId
 from turnkeep.model.turns import Held
 from turnkeep.model.waits import CallAnswer, Wait, WaitingCall, digest_of
@@ -70,6 +70,19 @@ class TestAWait:
         assert await wait(store, held, database.now)
         turn = await store.turn(tenant.ann, held.turn_id)
         assert (turn.status, turn.last_seq) == ("running", 3)
+
+    @pytest.mark.parametrize("is_held", [True, False])
+    async def test_the_same_events_of_another_wait_are_refused(
+        self, store: Store, tenant: Tenant, database: Database, is_held: bool
+    ) -> None:
+        held = await begin(store, tenant.ann)
+        now = (await store.turn(tenant.ann, held.turn_id)).created_at
+        bare = Wait(calls=(a_call(),), since=now, expires_at=now + WAIT_SECONDS * 1000, reason="approval")
+        kept = structs.replace(bare, held_by=held.attempt)
+        first, second = (kept, bare) if is_held else (bare, kept)
+        assert await store.wait(held, after=1, events=[asked(a_call())], wait=first)
+        with pytest.raises(Defect if is_held else LeaseLost):
+            await store.wait(held, after=1, events=[asked(a_call())], wait=second)
 
     async def test_does_not_begin_after_a_request_to_stop(
         self, store: Store, tenant: Tenant, database: Database

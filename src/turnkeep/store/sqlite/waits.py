@@ -71,6 +71,9 @@ def _wait(session: Session, held: Held, after: int, entries: Entries, wait: Wait
         raise fence_refusal("settled" if turn.is_settled else "lost", held, after, turn.last_seq)
     if turn.cancel_requested_at is not None:
         return False
+    stand = stand_of(state, held, after)
+    if stand != "held":  # the same events of another wait are no repeat
+        raise fence_refusal(stand, held, after, state.last_seq)
     record_entries(session, held, after, entries)
     if wait.held_by is None:
         session.run("wait", {"turn": held.turn_id, "waiting": json_text(wait), "until": wait.expires_at})
