@@ -435,6 +435,75 @@ class TestEndings:
         assert events[-1].response.status == "cancelled"
         assert (await sdk.responses.retrieve(events[0].response.id)).output_text == "Hello "
 
+    @both
+    async def test_a_response_that_waits_for_outputs_is_cancelled(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        server.scripts.say("Let me look.", Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
+        place: Any = {"conversation": first.conversation.id}
+        with pytest.raises(openai.BadRequestError) as busy:
+            await sdk.responses.create(model="scripted", input="Hm?", **place)
+        assert busy.value.code == "conversation_locked"
+        assert f"Send the output of each call, or cancel the response {first.id}." in busy.value.message
+        with pytest.raises(openai.BadRequestError, match=f"or cancel the response {first.id} first"):
+            await sdk.responses.create(model="scripted", input="Hm?", previous_response_id=first.id)
+        for _ in range(2):
+            assert (await sdk.responses.cancel(first.id)).status == "cancelled"
+        assert (await user.read(f"/v1/turns/{first.id.replace('resp_', 'turn_')}"))["status"] == "cancelled"
+        stopped = await sdk.responses.retrieve(first.id)
+        assert (stopped.status, [item.type for item in stopped.output]) == ("cancelled", ["message", "function_call"])
+        OpenResponses.check_response(stopped.to_dict())
+        events = await events_of(await sdk.responses.retrieve(first.id, stream=True))
+        assert (events[-1].type, events[-1].response.to_dict()) == ("response.incomplete", stopped.to_dict())
+        with pytest.raises(openai.NotFoundError):
+            await sdk.responses.retrieve(f"{first.id}_1")
+        late: Any = [{"type": "function_call_output", "call_id": first.output[1].call_id, "output": "sun"}]
+        with pytest.raises(openai.APIStatusError):
+            await sdk.responses.create(model="scripted", input=late, previous_response_id=first.id)
+        for after in (place, {"previous_response_id": first.id}):
+            assert (await sdk.responses.create(model="scripted", input="Hm?", **after)).status == "completed"
+
+    async def test_a_response_that_waits_for_an_approval_is_cancelled(
+        self, server: ApiServer, service: Client, user: Client, sdk: Any
+    ) -> None:
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        server.scripts.say(Call("pay", {"amount": 5}), Call("pay", {"amount": 6}))
+        first = await sdk.responses.create(model="agent/Payer", input="Pay.")
+        turn_id = first.id.replace("resp_", "turn_")
+        [call, _] = (await user.read(f"/v1/turns/{turn_id}"))["waiting_for"]["calls"]
+        decisions = [{"call_id": call["id"], "decision": "deny"}]
+        await user.post(f"/v1/turns/{turn_id}/approvals", json={"decisions": decisions})
+        with pytest.raises(openai.BadRequestError, match="Send its `mcp_approval_response`, or cancel"):
+            await sdk.responses.create(model="agent/Payer", input="Hm?", conversation=first.conversation.id)
+        assert (await sdk.responses.cancel(first.id)).status == "cancelled"
+        done = await sdk.responses.create(model="agent/Payer", input="Hm?", conversation=first.conversation.id)
+        assert done.output_text == "Hello there."
+
+    async def test_a_turn_that_went_on_is_stopped_as_its_last_response(
+        self, server: ApiServer, service: Client, sdk: Any
+    ) -> None:
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        server.scripts.say(Call("pay", {"amount": 5}))
+        first = await sdk.responses.create(model="agent/Payer", input="Pay.", background=True)
+        async with sdk.responses.stream(response_id=first.id) as stream:
+            first = await stream.get_final_response()
+        decision: Any = {
+            "type": "mcp_approval_response",
+            "approval_request_id": first.output[0].id,
+            "approve": False,
+        }
+        reached = asyncio.Event()
+        server.scripts.say(Until(reached.wait), "No.")
+        second = await sdk.responses.create(
+            model="agent/Payer", input=[decision], previous_response_id=first.id, background=True
+        )
+        assert (await sdk.responses.cancel(first.id)).status == "completed"
+        assert (await sdk.responses.cancel(second.id)).status == "cancelled"
+        assert (await sdk.responses.retrieve(first.id)).status == "completed"
+
     async def test_a_deleted_response_is_gone(self, sdk: Any) -> None:
         first = await sdk.responses.create(model="scripted", input="One")
         second = await sdk.responses.create(model="scripted", input="Two", previous_response_id=first.id)

@@ -40,7 +40,14 @@ from turnkeep.api.openai.messages import (
     whole_number,
 )
 from turnkeep.api.openai.models import BASE, OK, ROUTE, chosen_model
-from turnkeep.api.openai.segments import Segment, newest_turn, segment_after, stream_segment, wait_for_segment
+from turnkeep.api.openai.segments import (
+    Segment,
+    explained,
+    newest_turn,
+    segment_after,
+    stream_segment,
+    wait_for_segment,
+)
 from turnkeep.engine import Draining, Options, Question
 from turnkeep.errors import ConversationBusy, InvalidRequest, Unavailable
 from turnkeep.ids import CallId, ConversationId
@@ -134,7 +141,10 @@ async def create_openai_completion(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     )
     await check_rate(call, options)
     if bound is not None:
-        turn, segment = await _ask_bound(call, asked, options, bound)
+        try:
+            turn, segment = await _ask_bound(call, asked, options, bound)
+        except ConversationBusy as busy:
+            raise await explained(call.runtime, busy) from busy
     else:
         turn, segment = await _ask_alone(call, asked, options, chosen.agent_id, chosen.model)
     call.notes["turn_id"] = turn.id

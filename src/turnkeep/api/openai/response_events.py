@@ -19,8 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from turnkeep.api.openai.completions import client_tool_names
-from turnkeep.api.openai.segments import Segment
-from turnkeep.ids import TurnId
+from turnkeep.api.openai.segments import Segment, response_id
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.sampling import OutputFormat, Sampling
 from turnkeep.model.turns import Turn
@@ -72,18 +71,6 @@ class WireNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_readable(self, index: int) -> bool:
         """Whether the response of this segment can be read: it was stored, and is not deleted."""
         return self.is_stored and not self.deleted.get(str(index))
-
-
-def response_id(turn_id: TurnId, index: int = 0) -> str:
-    """The id of a segment's response."""
-    own = turn_id.removeprefix("turn_")
-    return f"resp_{own}_{index}" if index else f"resp_{own}"
-
-
-def parse_response_id(text: str) -> tuple[TurnId, int] | None:
-    """The turn and the number of its segment; None if it is no such id."""
-    found = re.fullmatch(r"resp_([0-9a-f]{32})(?:_([1-9]\d{0,5}))?", text)
-    return None if found is None else (TurnId(f"turn_{found[1]}"), int(found[2] or 0))
 
 
 def cursor_of_number(number: int) -> Cursor:

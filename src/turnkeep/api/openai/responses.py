@@ -56,13 +56,14 @@ from turnkeep.api.openai.response_events import (
     call_of_approval,
     cursor_of_number,
     notes_of_turn,
-    parse_response_id,
-    response_id,
 )
 from turnkeep.api.openai.segments import (
     Segment,
     encode_segment,
+    explained,
     newest_turn,
+    parse_response_id,
+    response_id,
     segment_after,
     segments_of,
     stream_segment,
@@ -154,17 +155,24 @@ async def create_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     included = body.get("include")
     if isinstance(included, list) and LOGPROBS in included:
         raise UnsupportedOption(f"`include`: {LOGPROBS} is not supported. Leave it out.", option="include")
+    try:
+        turn, segment = await _turn_of(call, body)
+    except ConversationBusy as busy:
+        raise await explained(call.runtime, busy) from busy
+    call.notes["turn_id"] = turn.id
+    return await _respond(call, body, turn, segment)
+
+
+async def _turn_of(call: ApiCall[Any, Any], body: JsonObject) -> tuple[Turn, Segment]:
+    """The turn and the segment that answer the request: new ones, or those of a turn that goes on."""
     items = _input_items(body)
     previous, conversation = await _place(call, body)
     before = previous or await newest_turn(call, conversation)
     if before is not None and (again := await _repeated(call, body, before, items)) is not None:
-        turn, segment = before, again
-    elif before is not None and before.status == "waiting":
-        turn, segment = await _go_on(call, body, before, items)
-    else:
-        turn, segment = await _ask(call, body, items, previous, conversation)
-    call.notes["turn_id"] = turn.id
-    return await _respond(call, body, turn, segment)
+        return before, again
+    if before is not None and before.status == "waiting":
+        return await _go_on(call, body, before, items)
+    return await _ask(call, body, items, previous, conversation)
 
 
 async def _respond(call: ApiCall[Any, Any], body: JsonObject, turn: Turn, segment: Segment) -> ASGIApp:
@@ -225,9 +233,10 @@ async def _follow(call: ApiCall[Any, Any], turn: Turn, segment: Segment, after: 
 
 @endpoints.add("POST", f"{ONE}/cancel", responses=(OK,), errors=(404, 503), **ROUTE)
 async def cancel_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Stop a response. One that has ended stays as it is."""
+    """Stop a response, also one whose turn waits for the caller. One that has ended otherwise stays as it is."""
     turn, segment = await _response(call)
-    if segment.until is None:
+    segments = segments_of(await read_events(call.runtime.store, turn.id))
+    if segment.until is None or (turn.status == "waiting" and segment.index == segments[-1].index):
         turn = await call.runtime.engine.cancel(call.principal, turn.id)
     encoder = ResponseSegment(turn, segment)
     await encode_segment(call.runtime, turn.id, encoder, segment)
@@ -334,7 +343,12 @@ async def _go_on(
     for call_id, reason in open_calls.items():
         if call_id not in given or (reason == "approval") != is_decision(given[call_id]):
             what = "approval response" if reason == "approval" else "tool output"
-            raise InvalidField(f"No {what} found for function call {call_id}.", field="input")
+            last = (await segment_after(call.runtime, turn.id, open_calls)).index - 1
+            raise InvalidField(
+                f"No {what} found for function call {call_id}. Send it, or cancel the response "
+                f"{response_id(turn.id, last)} first.",
+                field="input",
+            )
     waited = {str(each.id) for each in turn.wait.calls}
     if unknown := set(given) - waited - _calls_in(items):
         raise InvalidField(f"No tool call found for function call output with call_id {min(unknown)}.", field="input")
