@@ -746,6 +746,33 @@ class TestUsage:
             await sdk.responses.create(model="scripted", input="Hi")
         assert refused.value.code == "insufficient_quota"
 
+    @both
+    async def test_a_stopped_response_says_what_it_has_used(
+        self, server: ApiServer, user: Client, service: Client, sdk: Any
+    ) -> None:
+        await service.post("/v1/agents", json={"name": "Counter", "tools": ["count"]})
+        server.scripts.say(Call("count", {"n": 1}))
+        server.scripts.say("Two ", Pause(600))
+        stream = await sdk.responses.create(model="agent/Counter", input="Hi", tools=[WEATHER], stream=True)
+        events: list[Any] = []
+        async for event in stream:
+            events.append(event)
+            if event.type == "response.output_text.delta":
+                stopped = await sdk.responses.cancel(events[0].response.id)
+        used = await user.read("/v1/usage")
+        assert used["output_tokens"] > 0
+        for response in (stopped, events[-1].response):
+            assert response.status == "cancelled"
+            assert response.usage.input_tokens == used["input_tokens"]
+            assert response.usage.output_tokens == used["output_tokens"]
+
+    async def test_a_response_that_is_stopped_while_it_waits_says_what_it_has_used(
+        self, server: ApiServer, sdk: Any
+    ) -> None:
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
+        assert (await sdk.responses.cancel(first.id)).usage == first.usage
+
 
 class TestOptions:
     async def test_options_reach_the_provider_and_are_shown_again(self, server: ApiServer, sdk: Any) -> None:

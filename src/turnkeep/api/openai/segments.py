@@ -174,16 +174,19 @@ async def prepare_end(runtime: Runtime, turn_id: TurnId, encoder: SegmentEncoder
     if segment is None:
         return True
     last = events[seq - 1].event
-    is_whole = isinstance(last, Result) and segment.index == 0
-    rows = [] if is_whole else await runtime.store.turn_rows(turn_id)
-    if isinstance(last, Waits):
+    is_wait = isinstance(last, Waits)
+    rows = await runtime.store.turn_rows(turn_id) if is_wait or segment.index else []
+    total = Usage()
+    if is_wait:
         iteration = _last_iteration(events[:seq])
         spoken = (row.created_at for row in rows if row.iteration == iteration and row.role == "assistant")
         encoder.ended_at = next(spoken, None)
     else:
-        encoder.ended_at = (await runtime.store.claimed_turn(turn_id)).settled_at
+        turn = await runtime.store.claimed_turn(turn_id)
+        encoder.ended_at = turn.settled_at
+        total = last.usage if isinstance(last, Result) else turn.usage
     encoder.before = events[: segment.after]
-    encoder.usage = _usage_of_segment(segment, events, rows)
+    encoder.usage = _usage_of_segment(segment, events, rows, total)
     return True
 
 
@@ -191,20 +194,18 @@ def _last_iteration(events: Sequence[Recorded]) -> int:
     return max((each.event.iteration for each in events if isinstance(each.event, ToolCalls)), default=0)
 
 
-def _usage_of_segment(segment: Segment, events: Sequence[Recorded], rows: Sequence[Message]) -> Usage:
-    """The tokens of a segment that has ended. A turn counts its tokens as a whole; the rows of the iterations say what
-    each has cost."""
+def _usage_of_segment(segment: Segment, events: Sequence[Recorded], rows: Sequence[Message], total: Usage) -> Usage:
+    """The tokens of a segment that has ended. A turn counts its tokens as a whole (`total`, once it has ended, also if
+    it was stopped); the rows of the iterations say what each has cost."""
     assert segment.until is not None
-    last = events[segment.until - 1].event
-    if isinstance(last, Result) and segment.index == 0:
-        return last.usage
     costs = {
         row.iteration: msgspec.convert(row.metadata.get(USAGE, {}), Usage)
         for row in rows
         if row.iteration is not None and row.role == "assistant"
     }
-    spent = _sum(costs, events[segment.after : segment.until])
-    return _less(last.usage, _sum(costs, events[: segment.after])) if isinstance(last, Result) else spent
+    if isinstance(events[segment.until - 1].event, Waits):
+        return _sum(costs, events[segment.after : segment.until])
+    return _less(total, _sum(costs, events[: segment.after]))
 
 
 def _sum(costs: Mapping[int, Usage], events: Sequence[Recorded]) -> Usage:
