@@ -370,6 +370,10 @@ class TestBoundConversations:
         result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sun"}
         server.scripts.say("Sunny.")
         messages: Any = [*ASK, message.to_dict(), result]
+        for change in ({"temperature": 0.5}, {"max_tokens": 5}, {"tool_choice": "none"}):
+            with pytest.raises(openai.BadRequestError, match="keeps the options") as refused:
+                await sdk.chat.completions.create(**{**bound, "messages": messages, **change})
+            assert refused.value.param == next(iter(change))
         stream = await sdk.chat.completions.create(messages=messages, stream=True, **bound)
         assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "Sunny."
         again = await sdk.chat.completions.create(messages=messages, **bound)

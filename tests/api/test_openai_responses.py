@@ -608,6 +608,71 @@ class TestTools:
             with pytest.raises(openai.ConflictError, match="has its result already"):
                 await sdk.responses.create(model="scripted", input=output, **place)
 
+    async def test_a_turn_that_goes_on_keeps_its_options(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        await service.post("/v1/agents", json={"name": "Other"})
+        options: Any = {
+            "model": "scripted",
+            "instructions": "Be kind.",
+            "tools": [WEATHER],
+            "tool_choice": "required",
+            "temperature": 0.5,
+            "max_output_tokens": 100,
+            "metadata": {"a": "b"},
+            "text": {"format": {"type": "text"}},
+            "store": True,
+        }
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        words: Any = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "Weather?"}]
+        first = await sdk.responses.create(input=words, **options)
+        output: Any = [{"type": "function_call_output", "call_id": first.output[0].call_id, "output": "sun"}]
+        place: Any = {"input": output, "previous_response_id": first.id}
+        changes: list[tuple[str, Any]] = [
+            ("temperature", 99),
+            ("temperature", 1),
+            ("max_output_tokens", 2),
+            ("text", {"format": {"type": "json_object"}}),
+            ("store", False),
+            ("background", "yes"),
+            ("instructions", "Be rude."),
+            ("tools", [{**WEATHER, "name": "get_time"}]),
+            ("tool_choice", "none"),
+            ("parallel_tool_calls", False),
+            ("frequency_penalty", 0.5),
+            ("seed", 7),
+            ("stop", ["END"]),
+            ("metadata", {"openai": "x"}),
+            ("input", [*output, {"role": "system", "content": "Be rude."}]),
+        ]
+        for name, value in changes:
+            with pytest.raises(openai.BadRequestError) as refused:
+                await sdk.responses.create(extra_body={**options, **place, name: value})
+            assert str(refused.value.param).startswith(name), name
+        with pytest.raises(openai.BadRequestError, match="keeps the options with which it began") as refused:
+            await sdk.responses.create(**{**options, **place, "model": "agent/Other"})
+        assert refused.value.param == "model"
+        with pytest.raises(openai.NotFoundError):
+            await sdk.responses.create(**{**options, **place, "model": "nope/none"})
+
+        done = await sdk.responses.create(**options, **place)
+        assert (done.output_text, done.temperature, done.metadata) == ("Hello there.", 0.5, {"a": "b"})
+        again = await sdk.responses.create(**{**options, **place, "tool_choice": "auto"})
+        assert again.to_dict() == done.to_dict()
+        for change in ({"temperature": 1}, {"metadata": {"a": "c"}}):
+            with pytest.raises(openai.BadRequestError, match="keeps the options"):
+                await sdk.responses.create(**{**options, **place, **change})
+
+    @both
+    async def test_each_response_of_a_turn_has_its_metadata(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Hi", tools=[WEATHER], metadata={"a": "1", "b": "1"})
+        output: Any = [{"type": "function_call_output", "call_id": first.output[0].call_id, "output": "sun"}]
+        place: Any = {"input": output, "previous_response_id": first.id, "metadata": {"a": "2"}}
+        second = await sdk.responses.create(model="scripted", **place)
+        assert second.metadata == {"a": "2"}
+        assert (await sdk.responses.create(model="scripted", **place)).to_dict() == second.to_dict()
+        stored = [await sdk.responses.retrieve(each.id) for each in (first, second)]
+        assert [each.metadata for each in stored] == [{"a": "1", "b": "1"}, {"a": "2"}]
+
     async def test_files_beside_results_are_refused(self, server: ApiServer, sdk: Any) -> None:
         server.scripts.say(Call("get_weather", {"city": "Bern"}))
         first = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
@@ -758,7 +823,8 @@ class TestUsage:
         async for event in stream:
             events.append(event)
             if event.type == "response.output_text.delta":
-                stopped = await sdk.responses.cancel(events[0].response.id)
+                await sdk.responses.cancel(events[0].response.id)
+        stopped = await sdk.responses.retrieve(events[0].response.id)
         used = await user.read("/v1/usage")
         assert used["output_tokens"] > 0
         for response in (stopped, events[-1].response):

@@ -57,6 +57,14 @@ FILE_PARTS = frozenset({"file", "input_file", "input_image"})
 PARTS = FILE_PARTS | {"image_url", "input_text", "output_text", "refusal", "text"}
 """Parts of a message of the user that can be kept."""
 MAX_STOPS = 4
+DEFAULTS: dict[str, float | bool] = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "parallel_tool_calls": True,
+}
+"""Values that a response shows for options that were not given."""
 OWN_ROW: JsonObject = {"openai": True}
 """Metadata of rows that a caller sent on this wire. The caller may read all of them again, also calls and results."""
 APPROVAL_REQUEST = "mcp_approval_request"
@@ -112,7 +120,7 @@ async def read_messages(call: ApiCall[Any, Any], raw: Sequence[JsonValue], form:
     spoken = [item for item in raw if item.get("role") not in INSTRUCTIONS]
     if not spoken:
         raise InvalidField(f"`{field}` needs at least one message of the user.", field=field)
-    instructions = "\n\n".join(filter(None, (_words(item, field) for item in told)))
+    instructions = "\n\n".join(filter(None, (words_of_instruction(item, field) for item in told)))
     given = await read_rows(call, spoken, form, field)
     return structs.replace(_question_of(given, field), instructions=instructions)
 
@@ -253,7 +261,8 @@ def _is_result(row: Message) -> bool:
     return bool(row.blocks) and all(isinstance(block, ToolResult) for block in row.blocks)
 
 
-def _words(item: JsonObject, field: str) -> str:
+def words_of_instruction(item: JsonObject, field: str) -> str:
+    """The text of a message that instructs the model. Raises InvalidField."""
     content = item.get("content")
     if isinstance(content, str):
         return content
@@ -559,6 +568,48 @@ def _no_choice(body: JsonObject) -> dict[str, Any]:
     if chosen == {"tool_choice": "none"}:
         return chosen
     raise InvalidField("`tool_choice` names a tool, and `tools` has none.", field="tool_choice")
+
+
+def check_kept(
+    body: JsonObject, turn: Turn, sampling: Sampling, tools: Sequence[JsonObject], *, limit: str, output: str | None
+) -> None:
+    """Raises InvalidField for an option of the body that differs from the one with which the turn began: a turn that
+    goes on keeps its options. `limit` and `output` name the fields with the limit and the form of the output; `output`
+    is None if the body has none."""
+    kept = turn.snapshot.sampling
+    for name in (*DEFAULTS, "seed", "stop"):
+        given, before = getattr(sampling, name), getattr(kept, name)
+        default = DEFAULTS.get(name)
+        if body.get(name) is not None and (default if given is None else given) != (
+            default if before is None else before
+        ):
+            raise has_changed(name)
+    if body.get(limit) is not None and sampling.max_tokens != kept.max_tokens:
+        raise has_changed(limit)
+    if output is not None and sampling.output != kept.output:
+        raise has_changed(output)
+    if body.get("tool_choice") is not None and not _keeps_choice(sampling, kept):
+        raise has_changed("tool_choice")
+    if tools and _sorted(tools) != _sorted(turn.snapshot.client_tools):
+        raise has_changed("tools")
+
+
+def has_changed(field: str) -> InvalidField:
+    return InvalidField(
+        f"`{field}` is not what it was when the turn began, and a turn keeps the options with which it began. Leave it "
+        "out, or send the same value.",
+        field=field,
+    )
+
+
+def _keeps_choice(given: Sampling, kept: Sampling) -> bool:
+    """Whether the choice of tools is the same. A call that must come first has come, so `auto` is the same too."""
+    same = (given.tool, given.tool_choice or "auto") == (kept.tool, kept.tool_choice or "auto")
+    return same or (kept.must_call and given.tool is None and given.tool_choice == "auto")
+
+
+def _sorted(tools: Sequence[JsonObject]) -> list[bytes]:
+    return sorted(msgspec.json.encode(tool, order="sorted") for tool in tools)
 
 
 def refuse_given(body: JsonObject, refused: Mapping[str, Iterable[JsonValue]], reason: str) -> None:

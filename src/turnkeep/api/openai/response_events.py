@@ -67,6 +67,8 @@ class WireNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the turns before it came with the request."""
     deleted: dict[str, bool] = {}
     """The numbers of those segments whose responses were deleted."""
+    metadata: dict[str, dict[str, str]] = {}
+    """The metadata of segments with which the turn went on, by their numbers, where the request had some."""
 
     def is_readable(self, index: int) -> bool:
         """Whether the response of this segment can be read: it was stored, and is not deleted."""
@@ -485,6 +487,12 @@ class ResponseSegment:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
 
 
+def metadata_of_segment(turn: Turn, index: int) -> JsonObject:
+    """The metadata of a response: its own, or else that with which the turn began."""
+    own = notes_of_turn(turn).metadata.get(str(index))
+    return {key: value for key, value in turn.metadata.items() if isinstance(value, str)} if own is None else dict(own)
+
+
 def response_fields(turn: Turn, segment: Segment) -> JsonObject:
     """The fields of a response that follow from the request."""
     snapshot, notes = turn.snapshot, notes_of_turn(turn)
@@ -500,7 +508,7 @@ def response_fields(turn: Turn, segment: Segment) -> JsonObject:
         "instructions": snapshot.instructions or None,
         "max_output_tokens": sampling.max_tokens,
         "max_tool_calls": None,
-        "metadata": {key: value for key, value in turn.metadata.items() if isinstance(value, str)},
+        "metadata": metadata_of_segment(turn, segment.index),
         "model": notes.model or turn.model or "",
         "parallel_tool_calls": sampling.parallel_tool_calls is not False,
         "presence_penalty": sampling.presence_penalty or 0.0,

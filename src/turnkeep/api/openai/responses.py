@@ -28,12 +28,15 @@ from turnkeep.api.native.waits import answer_of, check_approver, name_of
 from turnkeep.api.openai.items import all_rows, items_of, page_of_items, query_of
 from turnkeep.api.openai.messages import (
     APPROVAL_REQUEST,
+    INSTRUCTIONS,
     OWN_ROW,
     AskedQuestion,
     ask_alone,
     attached_in,
+    check_kept,
     client_tools,
     flag,
+    has_changed,
     idempotency_of,
     is_decision,
     metadata_of,
@@ -46,6 +49,7 @@ from turnkeep.api.openai.messages import (
     stored_files,
     whole_number,
     without_approvals,
+    words_of_instruction,
 )
 from turnkeep.api.openai.models import BASE, INCLUDE, OK, PAGE_NAMES, ROUTE, ChosenModel, chosen_model
 from turnkeep.api.openai.response_events import (
@@ -55,6 +59,7 @@ from turnkeep.api.openai.response_events import (
     WireNotes,
     call_of_approval,
     cursor_of_number,
+    metadata_of_segment,
     notes_of_turn,
 )
 from turnkeep.api.openai.segments import (
@@ -83,6 +88,7 @@ from turnkeep.errors import (
 from turnkeep.ids import CallId, ConversationId, TurnId, new_turn_id
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message
+from turnkeep.model.sampling import Sampling
 from turnkeep.model.turns import Turn
 from turnkeep.model.waits import CallAnswer, WaitReason
 from turnkeep.store.commands import Appended, ConversationChange, NewConversation
@@ -327,6 +333,9 @@ async def _repeated(
             "response that followed.",
             field="input",
         )
+    await _check_options(call, body, turn, items)
+    if body.get("metadata") is not None and metadata_of(body) != metadata_of_segment(turn, segment.index):
+        raise has_changed("metadata")
     await _store_answers(call, turn, await _checked_answers(call, turn, given))
     return segment
 
@@ -352,12 +361,44 @@ async def _go_on(
     waited = {str(each.id) for each in turn.wait.calls}
     if unknown := set(given) - waited - _calls_in(items):
         raise InvalidField(f"No tool call found for function call output with call_id {min(unknown)}.", field="input")
+    await _check_options(call, body, turn, items)
     await check_rate(call, Options())
     answers = await _checked_answers(call, turn, {key: item for key, item in given.items() if key in waited})
     segment = await segment_after(call.runtime, turn.id, open_calls)
     if words := [item for item in items if item.get("role") == "user"]:
         await _steer(call, turn, words, segment)
+    if body.get("metadata") is not None:
+        own = {WIRE_KEY: {"metadata": {str(segment.index): _own_metadata(body)}}}
+        await call.runtime.store.add_notes(call.principal, turn.id, own)
     return await _store_answers(call, turn, answers), segment
+
+
+async def _check_options(call: ApiCall[Any, Any], body: JsonObject, turn: Turn, items: Sequence[JsonObject]) -> None:
+    """Raises InvalidField for an option that is wrong, or that a turn which goes on cannot honour any more. Clients
+    send all options again; the same ones are fine."""
+    snapshot, notes = turn.snapshot, notes_of_turn(turn)
+    name = body.get("model")
+    if name is not None and name != notes.model:
+        chosen = await chosen_model(call, name if isinstance(name, str) else None)
+        if chosen not in (ChosenModel(agent_id=snapshot.agent_id), ChosenModel(model=turn.model)):
+            raise has_changed("model")
+    tools = await client_tools(_functions(body))
+    sampling = _sampling({**body, "tools": body.get("tools") or list(snapshot.client_tools)})
+    form = None if _text_of(body).get("format") is None else "text.format"
+    check_kept(body, turn, sampling, tools, limit="max_output_tokens", output=form)
+    for words, field in _instructing(body, items):
+        if words and f"\n\n{words}\n\n" not in f"\n\n{snapshot.instructions}\n\n":
+            raise has_changed(field)
+    if flag(body, "store") is False and notes.is_stored:
+        raise has_changed("store")
+    flag(body, "background")  # a turn that has waited needs no reader
+    _own_metadata(body)
+
+
+def _instructing(body: JsonObject, items: Sequence[JsonObject]) -> list[tuple[str, str]]:
+    """The instructions of the request, each with the name of its field."""
+    told = [(words_of_instruction(item, "input"), "input") for item in items if item.get("role") in INSTRUCTIONS]
+    return [(_given_instructions(body), "instructions"), *told]
 
 
 def _answers_in(items: Sequence[JsonObject]) -> dict[str, JsonObject]:
@@ -467,11 +508,7 @@ async def _ask(
         client_tools=await client_tools(_functions(body)),
         ends_with_calls=not is_stored,
         instructions=_instructions(body, asked),
-        sampling=sampling_of(
-            body,
-            max_tokens=whole_number(body, "max_output_tokens"),
-            output=output_format(_text_of(body).get("format"), "text.format"),
-        ),
+        sampling=_sampling(body),
         opening=asked.opening,
         **idempotency_of(call, body),  # type: ignore[arg-type]
     )
@@ -592,10 +629,22 @@ def _own_metadata(body: JsonObject) -> JsonObject:
 
 
 def _instructions(body: JsonObject, asked: AskedQuestion) -> str:
+    return "\n\n".join(filter(None, (_given_instructions(body), asked.instructions)))
+
+
+def _given_instructions(body: JsonObject) -> str:
     given = body.get("instructions")
     if given is not None and not isinstance(given, str):
         raise InvalidField("`instructions` is a text.", field="instructions")
-    return "\n\n".join(filter(None, (given, asked.instructions)))
+    return given or ""
+
+
+def _sampling(body: JsonObject) -> Sampling:
+    return sampling_of(
+        body,
+        max_tokens=whole_number(body, "max_output_tokens"),
+        output=output_format(_text_of(body).get("format"), "text.format"),
+    )
 
 
 def _text_of(body: JsonObject) -> JsonObject:
