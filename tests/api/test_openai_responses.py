@@ -402,6 +402,21 @@ class TestConversations:
         await sdk.responses.create(model="scripted", **follow)
         assert [each["content"] for each in server.scripts.requests[-1].messages][:3] == ["One", "1.", "Two"]
 
+    async def test_an_item_may_have_no_type(self, server: ApiServer, sdk: Any) -> None:
+        history: Any = [
+            {"type": None, "role": "user", "content": "One"},
+            {"type": None, "role": "assistant", "content": "1."},
+            {"type": None, "role": "user", "content": "Two"},
+        ]
+        await sdk.responses.create(model="scripted", input=history)
+        assert [each["content"] for each in server.scripts.requests[-1].messages] == ["One", "1.", "Two"]
+        made = await sdk.conversations.create(items=history)
+        roles = [item.role async for item in sdk.conversations.items.list(made.id, order="asc")]
+        assert roles == ["user", "assistant", "user"]
+        with pytest.raises(openai.BadRequestError, match="'web_search_call' is not supported") as refused:
+            await sdk.responses.create(model="scripted", input=[*history, {"type": "web_search_call", "id": "ws_1"}])
+        assert refused.value.param == "input[3]"
+
     async def test_a_stored_conversation_that_is_busy_is_locked(
         self, server: ApiServer, user: Client, sdk: Any
     ) -> None:
@@ -878,6 +893,7 @@ class TestOptions:
             {"background": True, "store": False},
             {"text": {"verbosity": "low"}},
             {"tool_choice": "required"},
+            {"input": [{"role": "user", "content": "Hi"}, {"type": "web_search_call", "id": "ws_1"}]},
             {"temperature": 3},
             {"top_p": "high"},
             {"max_output_tokens": 0},

@@ -68,6 +68,9 @@ DEFAULTS: dict[str, float | bool] = {
 OWN_ROW: JsonObject = {"openai": True}
 """Metadata of rows that a caller sent on this wire. The caller may read all of them again, also calls and results."""
 APPROVAL_REQUEST = "mcp_approval_request"
+DECISION = "mcp_approval_response"
+ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", APPROVAL_REQUEST, DECISION})
+"""Items that are kept as they are."""
 INSTRUCTIONS = frozenset({"system", "developer"})
 """Roles of messages that instruct the model."""
 ATTACHED = "(The files are attached.)"
@@ -117,12 +120,33 @@ async def read_messages(call: ApiCall[Any, Any], raw: Sequence[JsonValue], form:
     """The question in a list of messages or items. Raises InvalidRequest, which names what cannot be understood."""
     _check_items(raw, field)
     told = [item for item in raw if item.get("role") in INSTRUCTIONS]
-    spoken = [item for item in raw if item.get("role") not in INSTRUCTIONS]
+    spoken = _without_empty([item for item in raw if item.get("role") not in INSTRUCTIONS])
     if not spoken:
         raise InvalidField(f"`{field}` needs at least one message of the user.", field=field)
     instructions = "\n\n".join(filter(None, (words_of_instruction(item, field) for item in told)))
     given = await read_rows(call, spoken, form, field)
     return structs.replace(_question_of(given, field), instructions=instructions)
+
+
+def _without_empty(items: Sequence[JsonObject]) -> list[JsonObject]:
+    """The messages without those that say nothing: an answer may have been empty, and clients send it back. The last
+    message of the user stays, because it asks."""
+    last = max((place for place, item in enumerate(items) if item.get("role") == "user"), default=-1)
+    return [item for place, item in enumerate(items) if place == last or not _is_empty(item)]
+
+
+def _is_empty(item: JsonObject) -> bool:
+    if item.get("role") not in {"user", "assistant"} or item.get("type") not in {None, "message"}:
+        return False
+    if any(item.get(name) for name in ("tool_calls", "function_call", "refusal", "audio")):
+        return False
+    content = item.get("content")
+    parts = content if isinstance(content, list) else [content or ""]
+    return all(isinstance(words := _text_in(part), str) and not words.strip() for part in parts)
+
+
+def _text_in(part: JsonValue) -> JsonValue:
+    return part.get("text") if _kind_of(part) in {"text", "input_text", "output_text"} else part
 
 
 async def read_rows(call: ApiCall[Any, Any], raw: Sequence[JsonValue], form: Form, field: str) -> GivenRows:
@@ -135,11 +159,13 @@ async def read_rows(call: ApiCall[Any, Any], raw: Sequence[JsonValue], form: For
 
 def plain_items(given: Sequence[JsonValue], field: str) -> list[JsonObject]:
     """Items of OpenAI's Responses, as the reader of transcripts knows them. Calls of server tools that come back with
-    the history become calls with their results."""
+    the history become calls with their results. Raises InvalidField, which names an item that cannot be kept."""
     _check_items(given, field)
     items: list[JsonObject] = []
-    for item in given:
+    for place, item in enumerate(given):
         match item.get("type"):
+            case None:
+                items.append({**item, "type": "message"})
             case "item_reference":
                 raise InvalidField(
                     f"`{field}`: references to items are not supported. Send the item itself, or name the response "
@@ -155,14 +181,19 @@ def plain_items(given: Sequence[JsonValue], field: str) -> list[JsonObject]:
                 called = {"type": "function_call", "call_id": call_id, "name": item.get("name")}
                 items.append({**called, "arguments": item.get("arguments")})
                 items.append({"type": "function_call_output", "call_id": call_id, "output": output})
-            case _:
+            case kind if kind in ITEMS:
                 items.append(item)
+            case kind:
+                raise InvalidField(
+                    f"`{field}[{place}]`: an item of type {kind[:80]!r} is not supported. Leave it out.",
+                    field=f"{field}[{place}]",
+                )
     return items
 
 
 def is_decision(item: JsonObject) -> bool:
     """Whether the item allows or denies a call."""
-    return bool(item.get("type") == "mcp_approval_response")
+    return bool(item.get("type") == DECISION)
 
 
 def without_approvals(items: Sequence[JsonObject]) -> list[JsonObject]:
@@ -305,7 +336,7 @@ def _is_of_user(item: JsonObject, form: Form) -> bool:
     """Whether the item becomes a row of the user, as a question or as the result of a tool."""
     if form == "openai_chat":
         return item.get("role") in {"user", "tool", "function"}
-    kind = item.get("type", "message")
+    kind = item.get("type") or "message"
     return bool(kind == "function_call_output" or (kind == "message" and item.get("role") == "user"))
 
 
