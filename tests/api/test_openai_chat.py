@@ -457,6 +457,7 @@ class TestOptions:
             {"max_tokens": 0},
             {"stop": ["a", "b", "c", "d", "e"]},
             {"tool_choice": "required"},
+            {"tool_choice": {"type": "function", "function": {"name": "get_time"}}, "tools": [WEATHER]},
             {"response_format": {"type": "yaml"}},
             {"logit_bias": {"1": 5}},
             {"tools": [{"type": "custom", "custom": {"name": "x"}}]},

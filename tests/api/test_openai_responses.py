@@ -880,6 +880,17 @@ class TestOptions:
         assert (done.temperature, done.top_p, done.max_output_tokens) == (0.5, 0.9, 100)
         assert (done.tool_choice, done.parallel_tool_calls) == ("required", False)
 
+    async def test_a_tool_of_the_agent_may_be_chosen(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        await service.post("/v1/agents", json={"name": "Counter", "tools": ["count"]})
+        server.scripts.say(Call("count", {"n": 1}))
+        choice: Any = {"type": "function", "name": "count"}
+        await sdk.responses.create(model="agent/Counter", input="Hi", tools=[WEATHER], tool_choice=choice)
+        assert server.scripts.requests[-2].sampling.tool == "count"
+        with pytest.raises(openai.BadRequestError, match="no tool called 'pay'"):
+            await sdk.responses.create(
+                model="agent/Counter", input="Hi", tools=[WEATHER], tool_choice={**choice, "name": "pay"}
+            )
+
     @pytest.mark.parametrize(
         "given",
         [
@@ -893,6 +904,7 @@ class TestOptions:
             {"background": True, "store": False},
             {"text": {"verbosity": "low"}},
             {"tool_choice": "required"},
+            {"tool_choice": {"type": "function", "name": "get_time"}, "tools": [WEATHER]},
             {"input": [{"role": "user", "content": "Hi"}, {"type": "web_search_call", "id": "ws_1"}]},
             {"temperature": 3},
             {"top_p": "high"},
