@@ -397,7 +397,7 @@ class TestConversations:
         said_before = [each["content"] for each in server.scripts.requests[-1].messages]
         assert said_before == ["Be short.", "One", "1.", "Two"]
         items = [item async for item in sdk.responses.input_items.list(done.id, order="asc")]
-        assert [item.type for item in items] == ["message", "message", "message"]
+        assert [item.role for item in items] == ["developer", "user", "assistant", "user"]
         follow: Any = {"previous_response_id": done.id, "input": "Three"}
         await sdk.responses.create(model="scripted", **follow)
         assert [each["content"] for each in server.scripts.requests[-1].messages][:3] == ["One", "1.", "Two"]
@@ -416,6 +416,53 @@ class TestConversations:
         with pytest.raises(openai.BadRequestError, match="'web_search_call' is not supported") as refused:
             await sdk.responses.create(model="scripted", input=[*history, {"type": "web_search_call", "id": "ws_1"}])
         assert refused.value.param == "input[3]"
+
+    @both
+    async def test_the_input_of_a_response_is_listed_as_it_was_sent(self, server: ApiServer, sdk: Any) -> None:
+        words: Any = [
+            {"role": "developer", "content": "Be kind."},
+            {"role": "system", "content": "Be short."},
+            {"role": "user", "content": [{"type": "input_text", "text": text} for text in ("One", "Two")]},
+            {"role": "user", "content": "Three"},
+        ]
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input=words, instructions="Be.", tools=[WEATHER])
+
+        async def listed(response_id: str) -> list[Any]:
+            items = [item.to_dict() async for item in sdk.responses.input_items.list(response_id, order="asc", limit=2)]
+            assert len({item["id"] for item in items}) == len(items)
+            return items
+
+        said = [(item["role"], [part["text"] for part in item["content"]]) for item in await listed(first.id)]
+        assert said == [
+            ("developer", ["Be kind."]),
+            ("system", ["Be short."]),
+            ("user", ["One", "Two"]),
+            ("user", ["Three"]),
+        ]
+        output: Any = [
+            {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "sun"},
+            {"role": "user", "content": "In one word."},
+        ]
+        second = await sdk.responses.create(model="scripted", input=output, previous_response_id=first.id)
+        result, beside = await listed(second.id)
+        assert (result["type"], result["call_id"], result["output"]) == (*list(output[0].values()),)
+        assert (beside["role"], beside["content"][0]["text"]) == ("user", "In one word.")
+
+    async def test_a_decision_is_listed_as_input(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        server.scripts.say(Call("pay", {"amount": 5}))
+        first = await sdk.responses.create(model="agent/Payer", input="Pay.")
+        decision: Any = {
+            "type": "mcp_approval_response",
+            "approval_request_id": first.output[0].id,
+            "approve": False,
+            "reason": "Too much.",
+        }
+        second = await sdk.responses.create(model="agent/Payer", input=[decision], previous_response_id=first.id)
+        [item] = (await sdk.responses.input_items.list(second.id)).data
+        assert {key: value for key, value in item.to_dict().items() if key != "id"} == decision
 
     async def test_a_stored_conversation_that_is_busy_is_locked(
         self, server: ApiServer, user: Client, sdk: Any

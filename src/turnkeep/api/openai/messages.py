@@ -94,12 +94,19 @@ class AskedQuestion(Struct, frozen=True, kw_only=True):
     """What a list of messages asks. `past` are the turns before the question. `results` answer calls that are not in
     the list: those of a turn that waits."""
 
-    instructions: str = ""
+    told: tuple[tuple[str, str], ...] = ()
+    """The messages that instruct the model: role and text of each."""
     past: GivenRows = GivenRows()
     question: tuple[Block, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """How many blocks each message of the question has."""
     opening: tuple[OpeningRow, ...] = ()
     results: tuple[ToolResult, ...] = ()
     files: tuple[GivenFile, ...] = ()
+
+    @property
+    def instructions(self) -> str:
+        return "\n\n".join(text for _, text in self.told)
 
 
 async def read_json(call: ApiCall[Any, Any]) -> JsonObject:
@@ -123,9 +130,9 @@ async def read_messages(call: ApiCall[Any, Any], raw: Sequence[JsonValue], form:
     spoken = _without_empty([item for item in raw if item.get("role") not in INSTRUCTIONS])
     if not spoken:
         raise InvalidField(f"`{field}` needs at least one message of the user.", field=field)
-    instructions = "\n\n".join(filter(None, (words_of_instruction(item, field) for item in told)))
+    words = [(str(item.get("role")), words_of_instruction(item, field)) for item in told]
     given = await read_rows(call, spoken, form, field)
-    return structs.replace(_question_of(given, field), instructions=instructions)
+    return structs.replace(_question_of(given, field), told=tuple((role, text) for role, text in words if text))
 
 
 def _without_empty(items: Sequence[JsonObject]) -> list[JsonObject]:
@@ -235,6 +242,7 @@ def _question_of(given: GivenRows, field: str) -> AskedQuestion:
     return AskedQuestion(
         past=GivenRows(rows=past, files={key: files for key, files in given.files.items() if key not in names}),
         question=question,
+        sizes=tuple(len(row.blocks) for row in turns[-1] if row.role == "user" and not _is_result(row)),
         opening=opening,
         results=results,
         files=tuple(dict.fromkeys(file for name in names for file in given.files.get(name, ()))),

@@ -65,6 +65,10 @@ class WireNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_stored: bool = True
     has_history: bool = False
     """Whether the turns before it came with the request."""
+    told: tuple[tuple[str, int], ...] = ()
+    """The messages of the request with which the instructions end: role and length of each."""
+    sizes: tuple[int, ...] = ()
+    """How many blocks each message of the question has, if there are several."""
     deleted: dict[str, bool] = {}
     """The numbers of those segments whose responses were deleted."""
     metadata: dict[str, dict[str, str]] = {}

@@ -25,11 +25,10 @@ from turnkeep.api.http.problem_details import InvalidField
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.turns import check_rate, read_events
 from turnkeep.api.native.waits import answer_of, check_approver, name_of
-from turnkeep.api.openai.items import all_rows, items_of, page_of_items, query_of
+from turnkeep.api.openai.items import all_rows, answering_items, asking_items, page_of_items, query_of
 from turnkeep.api.openai.messages import (
     APPROVAL_REQUEST,
     INSTRUCTIONS,
-    OWN_ROW,
     AskedQuestion,
     ask_alone,
     attached_in,
@@ -270,13 +269,13 @@ async def list_openai_input_items(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """What the response was asked, as items."""
     turn, segment = await _response(call)
     rows = await call.runtime.store.turn_rows(turn.id)
-    asked = [row for row in rows if row.role == "user" and not row.internal][:1] if segment.index == 0 else []
-    opening = rows[1 : 1 + len(turn.snapshot.opening)] if segment.index == 0 else []
+    if segment.index:
+        events = await read_events(call.runtime.store, turn.id)
+        return json_response(page_of_items(call, answering_items(turn, segment, events, rows)))
     before: Sequence[Message] = ()
-    if segment.index == 0 and notes_of_turn(turn).has_history:
+    if notes_of_turn(turn).has_history:
         before = await all_rows(call, turn.conversation_id, before=turn.ordinal)
-    own = [structs.replace(row, metadata=OWN_ROW) for row in opening]
-    return json_response(page_of_items(call, items_of([*before, *asked, *own])))
+    return json_response(page_of_items(call, asking_items(turn, before, rows)))
 
 
 # Where a request belongs
@@ -498,6 +497,8 @@ async def _ask(
         previous_response_id=body.get("previous_response_id"),
         is_stored=is_stored,
         has_history=bool(asked.past.rows) and conversation is None,
+        told=tuple((role, len(text)) for role, text in asked.told),
+        sizes=asked.sizes if len(asked.sizes) > 1 else (),
     )
     options = Options(
         model=None if conversation is None else chosen.model,
