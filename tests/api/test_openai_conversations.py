@@ -44,6 +44,13 @@ class TestConversations:
         with pytest.raises(openai.NotFoundError):
             await sdk.conversations.retrieve(made.id)
 
+    async def test_a_change_without_metadata_keeps_it(self, user: Client, sdk: Any) -> None:
+        made = await sdk.conversations.create(metadata={"a": "b"})
+        for body in ({}, {"metadata": None}):
+            changed = await user.post(f"/openai/v1/conversations/{made.id}", json=body)
+            assert (changed.status_code, changed.json()["metadata"]) == (200, {"a": "b"})
+        assert (await sdk.conversations.update(made.id, metadata={})).metadata == {}
+
     async def test_another_user_finds_nothing(self, server: ApiServer, service: Client, sdk: Any) -> None:
         made = await sdk.conversations.create(items=[HELLO])
         other = await server.user(service, "ben")

@@ -133,6 +133,7 @@ class TestAnswers:
         events = await events_of(await sdk.responses.create(model="scripted", input="Hi", stream=True))
         assert events[-1].type == "response.incomplete"
         assert events[-1].response.incomplete_details.reason == "max_output_tokens"
+        assert [item.status for item in events[-1].response.output] == ["incomplete"]
 
     async def test_a_failure_ends_the_stream_as_failed(self, server: ApiServer, sdk: Any) -> None:
         server.scripts.say("Hel", Fail(ProviderFailed("It broke.")))
@@ -217,6 +218,10 @@ class TestResuming:
         done = await sdk.responses.create(model="scripted", input="Hi")
         with pytest.raises(openai.BadRequestError):
             await sdk.responses.retrieve(done.id, stream=True, starting_after=2**52)
+        for query in ({"starting_after": 1}, {"stream": "maybe"}):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await sdk.responses.retrieve(done.id, extra_query=query)
+            assert refused.value.param == next(iter(query))
 
     async def test_the_end_of_a_response_can_be_read_again(self, sdk: Any) -> None:
         done = await sdk.responses.create(model="scripted", input="Hi")
@@ -475,6 +480,16 @@ class TestConversations:
         with pytest.raises(openai.BadRequestError) as busy:
             await sdk.responses.create(model="scripted", input="Hi", conversation=made)
         assert (busy.value.code, busy.value.param) == ("conversation_locked", "conversation")
+        with pytest.raises(openai.BadRequestError, match="Wait for its end, or cancel") as busy:
+            await sdk.responses.create(model="scripted", input="Hi", previous_response_id=first.id)
+        assert busy.value.code == "conversation_locked"
+        asked = (await sdk.conversations.items.list(made)).data[0]
+        with pytest.raises(openai.BadRequestError) as busy:
+            await sdk.conversations.items.delete(asked.id, conversation_id=made)
+        assert busy.value.code == "conversation_locked"
+        with pytest.raises(openai.BadRequestError) as busy:
+            await sdk.conversations.items.create(made, items=[{"role": "user", "content": "x"}])
+        assert busy.value.code == "conversation_locked"
         go_on.set()
         async with sdk.responses.stream(response_id=first.id) as stream:
             await stream.get_final_response()
@@ -495,7 +510,9 @@ class TestEndings:
                     assert stopped.status == "cancelled"
         assert events[-1].type == "response.incomplete"
         assert events[-1].response.status == "cancelled"
-        assert (await sdk.responses.retrieve(events[0].response.id)).output_text == "Hello "
+        stopped = await sdk.responses.retrieve(events[0].response.id)
+        assert stopped.output_text == "Hello "
+        assert [item.status for item in (*stopped.output, *events[-1].response.output)] == ["incomplete"] * 2
 
     @both
     async def test_a_response_that_waits_for_outputs_is_cancelled(
@@ -574,6 +591,18 @@ class TestEndings:
             with pytest.raises(openai.NotFoundError):
                 await sdk.responses.retrieve(response.id)
 
+    async def test_a_response_that_goes_on_is_stopped_and_deleted(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        made = (await sdk.conversations.create()).id
+        server.scripts.say("Hello ", Pause(600), "there.")
+        running = await sdk.responses.create(model="scripted", input="Hi", conversation=made, background=True)
+        await sdk.responses.delete(running.id)
+        assert (await user.read(f"/v1/turns/{running.id.replace('resp_', 'turn_')}"))["status"] == "cancelled"
+        with pytest.raises(openai.NotFoundError):
+            await sdk.responses.retrieve(running.id)
+        assert (await sdk.responses.create(model="scripted", input="Hi", conversation=made)).status == "completed"
+
     async def test_what_is_not_stored_cannot_be_read(self, server: ApiServer, sdk: Any) -> None:
         done = await sdk.responses.create(model="scripted", input="One", store=False)
         with pytest.raises(openai.NotFoundError):
@@ -593,7 +622,10 @@ class TestEndings:
         assert (await other.get(f"/openai/v1/responses/{done.id}")).status_code == 404
         assert (await other.post(f"/openai/v1/responses/{done.id}/cancel")).status_code == 404
         body = {"model": "scripted", "input": "x", "previous_response_id": done.id}
-        assert (await other.post("/openai/v1/responses", json=body)).status_code == 404
+        refused = await other.post("/openai/v1/responses", json=body)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"]) == (400, "previous_response_not_found")
+        assert error["param"] == "previous_response_id"
 
 
 class TestTools:
@@ -926,6 +958,10 @@ class TestOptions:
         assert given.output.schema == schema
         assert (done.temperature, done.top_p, done.max_output_tokens) == (0.5, 0.9, 100)
         assert (done.tool_choice, done.parallel_tool_calls) == ("required", False)
+
+    async def test_one_call_at_a_time_is_shown_without_tools_too(self, server: ApiServer, sdk: Any) -> None:
+        done = await sdk.responses.create(model="scripted", input="Hi", parallel_tool_calls=False)
+        assert (done.parallel_tool_calls, server.scripts.requests[-1].sampling.parallel_tool_calls) == (False, False)
 
     async def test_a_tool_of_the_agent_may_be_chosen(self, server: ApiServer, service: Client, sdk: Any) -> None:
         await service.post("/v1/agents", json={"name": "Counter", "tools": ["count"]})

@@ -593,10 +593,15 @@ def sampling_of(body: JsonObject, *, max_tokens: int | None, output: OutputForma
         max_tokens=max_tokens,
         stop=stops(body),
         seed=whole_number(body, "seed", low=-(2**53)),
-        parallel_tool_calls=flag(body, "parallel_tool_calls") if body.get("tools") else None,
+        parallel_tool_calls=flag(body, "parallel_tool_calls") if body.get("tools") else _if_false(body),
         output=output,
         **(tool_choice(body) if body.get("tools") else _no_choice(body)),
     )
+
+
+def _if_false(body: JsonObject) -> bool | None:
+    """Without tools of the caller, one call at a time is a wish for those of the agent. Else nothing is asked."""
+    return False if flag(body, "parallel_tool_calls") is False else None
 
 
 def _no_choice(body: JsonObject) -> dict[str, Any]:

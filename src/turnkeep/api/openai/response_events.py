@@ -211,7 +211,8 @@ class ResponseSegment:
         return said
 
     def _result(self, event: Result) -> list[bytes]:
-        said = [*self._rest(*texts_of(event)), *self._close(phase="final_answer", is_last=True)]
+        status: ItemStatus = "incomplete" if event.finish == "length" else "completed"
+        said = [*self._rest(*texts_of(event)), *self._close(status=status, phase="final_answer", is_last=True)]
         if event.finish == "length":
             self._incomplete = {"reason": "max_output_tokens"}
             return [*said, *self._end("incomplete")]
@@ -219,6 +220,9 @@ class ResponseSegment:
 
     def _failure(self, event: Failure) -> list[bytes]:
         closed = self._close(status="incomplete")
+        last = next((item for item in reversed(self._output) if item), {})
+        if last.get("type") == "message":  # the words that were kept of an answer which was broken off
+            last["status"] = "incomplete"
         for step in self._steps.values():
             if step["status"] == "in_progress":
                 step["status"] = "failed"

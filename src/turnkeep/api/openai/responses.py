@@ -143,6 +143,12 @@ IGNORED = (
 )
 
 
+class PreviousResponseNotFound(InvalidField):
+    """No response of the id in `previous_response_id`."""
+
+    code = "previous_response_not_found"
+
+
 @endpoints.add(
     "POST",
     f"{BASE}/responses",
@@ -208,9 +214,14 @@ async def _respond(call: ApiCall[Any, Any], body: JsonObject, turn: Turn, segmen
 async def read_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """A response. With `stream=true`, its events; with `starting_after`, those after this sequence number."""
     query = query_of(call)
+    streams, after = query.get("stream", "false").lower(), query.get("starting_after")
+    if streams not in {"true", "false"}:
+        raise InvalidField("`stream` is true or false.", field="stream")
     turn, segment = await _response(call)
-    if query.get("stream", "false").lower() == "true":
-        return await _follow(call, turn, segment, query.get("starting_after"))
+    if streams == "true":
+        return await _follow(call, turn, segment, after)
+    if after is not None:
+        raise InvalidField("`starting_after` belongs to a stream. Send `stream=true` too.", field="starting_after")
     encoder = ResponseSegment(turn, segment)
     await encode_segment(call.runtime, turn.id, encoder, segment)
     return json_response(encoder.response())
@@ -240,18 +251,26 @@ async def _follow(call: ApiCall[Any, Any], turn: Turn, segment: Segment, after: 
 async def cancel_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Stop a response, also one whose turn waits for the caller. One that has ended otherwise stays as it is."""
     turn, segment = await _response(call)
-    segments = segments_of(await read_events(call.runtime.store, turn.id))
-    if segment.until is None or (turn.status == "waiting" and segment.index == segments[-1].index):
-        turn = await call.runtime.engine.cancel(call.principal, turn.id)
+    turn = await _stopped(call, turn, segment)
     encoder = ResponseSegment(turn, segment)
     await encode_segment(call.runtime, turn.id, encoder, segment)
     return json_response(encoder.response())
 
 
-@endpoints.add("DELETE", ONE, responses=(OK,), errors=(404,), **ROUTE)
+async def _stopped(call: ApiCall[Any, Any], turn: Turn, segment: Segment) -> Turn:
+    """The turn, which is stopped if it runs or waits in this segment."""
+    segments = segments_of(await read_events(call.runtime.store, turn.id))
+    if segment.until is None or (turn.status == "waiting" and segment.index == segments[-1].index):
+        return await call.runtime.engine.cancel(call.principal, turn.id)
+    return turn
+
+
+@endpoints.add("DELETE", ONE, responses=(OK,), errors=(404, 503), **ROUTE)
 async def delete_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Delete a response. A conversation that no list shows goes with its only response."""
+    """Delete a response; one that goes on is stopped first. A conversation that no list shows goes with its only
+    response."""
     turn, segment = await _response(call)
+    turn = await _stopped(call, turn, segment)
     own = response_id(turn.id, segment.index)
     store, principal = call.runtime.store, call.principal
     conversation = await store.conversation(principal, turn.conversation_id)
@@ -296,9 +315,12 @@ async def _place(call: ApiCall[Any, Any], body: JsonObject) -> tuple[Turn | None
     if previous is not None and named is not None:
         raise InvalidField("Give `previous_response_id` or `conversation`, not both.", field="conversation")
     if previous is not None:
-        turn, segment = await _named_response(call, previous)
+        try:
+            turn, segment = await _named_response(call, previous)
+        except NotFound as exc:
+            raise PreviousResponseNotFound(exc.detail, field="previous_response_id") from exc
         if segment.until is None:
-            raise InvalidField(f"The response {previous} has not ended yet.", field="previous_response_id")
+            raise ConversationBusy(turn.id, turn.started_at)
         return turn, await call.runtime.store.conversation(call.principal, turn.conversation_id)
     if named is None:
         return None, None

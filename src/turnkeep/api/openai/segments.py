@@ -116,10 +116,11 @@ async def explained(runtime: Runtime, busy: ConversationBusy) -> ConversationBus
     turn_id = TurnId(busy.turn_id)
     segments = segments_of(await read_events(runtime.store, turn_id))
     own = response_id(turn_id, segments[-1].index)
+    turn = await runtime.store.claimed_turn(turn_id)
+    reason = turn.wait.reason if turn.status == "waiting" and turn.wait is not None else None
     missing = {None: "Wait for its end", "approval": "Send its `mcp_approval_response`"}
-    first = missing.get(busy.waiting_for, "Send the output of each call")
-    advice = f"{first}, or cancel the response {own}."
-    return ConversationBusy(turn_id, busy.started_at, advice=advice, waiting_for=busy.waiting_for)
+    advice = f"{missing.get(reason, 'Send the output of each call')}, or cancel the response {own}."
+    return ConversationBusy(turn_id, turn.started_at, advice=advice, waiting_for=reason)
 
 
 async def newest_turn(call: ApiCall[Any, Any], conversation: Conversation | None) -> Turn | None:
