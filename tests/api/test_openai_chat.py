@@ -261,6 +261,30 @@ class TestHistories:
             assert done.choices[0].message.content == "First."
 
     @both
+    @pytest.mark.parametrize("empty", ["", " ", None, [], [{"type": "text", "text": ""}]], ids=str)
+    async def test_empty_messages_of_the_past_are_left_out(self, server: ApiServer, sdk: Any, empty: Any) -> None:
+        history: Any = [
+            {"role": "user", "content": "One"},
+            {"role": "assistant", "content": empty},
+            {"role": "user", "content": empty},
+            {"role": "assistant", "content": "1."},
+            {"role": "assistant"},
+            {"role": "user", "content": "Two"},
+        ]
+        await sdk.chat.completions.create(model="scripted", messages=history)
+        assert [each["content"] for each in server.scripts.requests[-1].messages] == ["One", "1.", "Two"]
+        if empty is not None and not isinstance(empty, list):
+            await sdk.responses.create(model="scripted", input=history[:4] + history[5:])
+            assert [each["content"] for each in server.scripts.requests[-1].messages] == ["One", "1.", "Two"]
+        with pytest.raises(openai.BadRequestError, match="has no content"):
+            await sdk.chat.completions.create(model="scripted", messages=history[:3])
+
+    async def test_an_empty_answer_may_be_sent_back(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say(" ")
+        first = await sdk.chat.completions.create(model="scripted", messages=ASK)
+        again = [*ASK, first.choices[0].message.to_dict(), {"role": "user", "content": "And?"}]
+        assert (await sdk.chat.completions.create(model="scripted", messages=again)).choices[0].finish_reason == "stop"
+
     @pytest.mark.parametrize("path, field", [("chat/completions", "messages"), ("responses", "input")])
     async def test_requests_at_once_with_one_idempotency_key_are_one_turn(
         self, server: ApiServer, user: Client, path: str, field: str
@@ -370,6 +394,10 @@ class TestBoundConversations:
         result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "sun"}
         server.scripts.say("Sunny.")
         messages: Any = [*ASK, message.to_dict(), result]
+        for change in ({"temperature": 0.5}, {"max_tokens": 5}, {"tool_choice": "none"}):
+            with pytest.raises(openai.BadRequestError, match="keeps the options") as refused:
+                await sdk.chat.completions.create(**{**bound, "messages": messages, **change})
+            assert refused.value.param == next(iter(change))
         stream = await sdk.chat.completions.create(messages=messages, stream=True, **bound)
         assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "Sunny."
         again = await sdk.chat.completions.create(messages=messages, **bound)
@@ -429,6 +457,7 @@ class TestOptions:
             {"max_tokens": 0},
             {"stop": ["a", "b", "c", "d", "e"]},
             {"tool_choice": "required"},
+            {"tool_choice": {"type": "function", "function": {"name": "get_time"}}, "tools": [WEATHER]},
             {"response_format": {"type": "yaml"}},
             {"logit_bias": {"1": 5}},
             {"tools": [{"type": "custom", "custom": {"name": "x"}}]},

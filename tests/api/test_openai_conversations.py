@@ -44,6 +44,13 @@ class TestConversations:
         with pytest.raises(openai.NotFoundError):
             await sdk.conversations.retrieve(made.id)
 
+    async def test_a_change_without_metadata_keeps_it(self, user: Client, sdk: Any) -> None:
+        made = await sdk.conversations.create(metadata={"a": "b"})
+        for body in ({}, {"metadata": None}):
+            changed = await user.post(f"/openai/v1/conversations/{made.id}", json=body)
+            assert (changed.status_code, changed.json()["metadata"]) == (200, {"a": "b"})
+        assert (await sdk.conversations.update(made.id, metadata={})).metadata == {}
+
     async def test_another_user_finds_nothing(self, server: ApiServer, service: Client, sdk: Any) -> None:
         made = await sdk.conversations.create(items=[HELLO])
         other = await server.user(service, "ben")
@@ -220,7 +227,9 @@ class TestFilesInHistories:
         self, server: ApiServer, service: Client, user: Client, sdk: Any
     ) -> None:
         other = await server.user(service, "ben")
-        foreign = (await other.post("/openai/v1/files", files={"file": ("a.txt", b"secret")})).json()["id"]
+        foreign = (
+            await other.post("/openai/v1/files", files={"file": ("a.txt", b"secret")}, data={"purpose": "user_data"})
+        ).json()["id"]
         made = await sdk.conversations.create(items=[HELLO])
         refused: list[tuple[int, Any]] = [
             (404, {"type": "input_file", "file_id": foreign}),
@@ -270,6 +279,15 @@ class TestFilesInHistories:
 
 
 class TestFiles:
+    @both
+    async def test_a_purpose_that_openai_does_not_know_is_refused(self, user: Client, sdk: Any) -> None:
+        for form in ({}, {"purpose": ""}, {"purpose": "cooking"}):
+            refused = await user.post("/openai/v1/files", files={"file": ("a.txt", b"a")}, data=form)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, "purpose")
+        assert (await sdk.files.list()).data == []
+        last: Any = [("file", ("a.txt", b"a")), ("purpose", (None, b"vision"))]
+        assert (await user.post("/openai/v1/files", files=last)).json()["purpose"] == "user_data"
+
     @both
     async def test_a_file_is_uploaded_listed_read_and_deleted(self, sdk: Any) -> None:
         made = await sdk.files.create(file=("notes.txt", b"Buy milk."), purpose="user_data")

@@ -133,6 +133,7 @@ class TestAnswers:
         events = await events_of(await sdk.responses.create(model="scripted", input="Hi", stream=True))
         assert events[-1].type == "response.incomplete"
         assert events[-1].response.incomplete_details.reason == "max_output_tokens"
+        assert [item.status for item in events[-1].response.output] == ["incomplete"]
 
     async def test_a_failure_ends_the_stream_as_failed(self, server: ApiServer, sdk: Any) -> None:
         server.scripts.say("Hel", Fail(ProviderFailed("It broke.")))
@@ -217,6 +218,10 @@ class TestResuming:
         done = await sdk.responses.create(model="scripted", input="Hi")
         with pytest.raises(openai.BadRequestError):
             await sdk.responses.retrieve(done.id, stream=True, starting_after=2**52)
+        for query in ({"starting_after": 1}, {"stream": "maybe"}):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await sdk.responses.retrieve(done.id, extra_query=query)
+            assert refused.value.param == next(iter(query))
 
     async def test_the_end_of_a_response_can_be_read_again(self, sdk: Any) -> None:
         done = await sdk.responses.create(model="scripted", input="Hi")
@@ -397,10 +402,72 @@ class TestConversations:
         said_before = [each["content"] for each in server.scripts.requests[-1].messages]
         assert said_before == ["Be short.", "One", "1.", "Two"]
         items = [item async for item in sdk.responses.input_items.list(done.id, order="asc")]
-        assert [item.type for item in items] == ["message", "message", "message"]
+        assert [item.role for item in items] == ["developer", "user", "assistant", "user"]
         follow: Any = {"previous_response_id": done.id, "input": "Three"}
         await sdk.responses.create(model="scripted", **follow)
         assert [each["content"] for each in server.scripts.requests[-1].messages][:3] == ["One", "1.", "Two"]
+
+    async def test_an_item_may_have_no_type(self, server: ApiServer, sdk: Any) -> None:
+        history: Any = [
+            {"type": None, "role": "user", "content": "One"},
+            {"type": None, "role": "assistant", "content": "1."},
+            {"type": None, "role": "user", "content": "Two"},
+        ]
+        await sdk.responses.create(model="scripted", input=history)
+        assert [each["content"] for each in server.scripts.requests[-1].messages] == ["One", "1.", "Two"]
+        made = await sdk.conversations.create(items=history)
+        roles = [item.role async for item in sdk.conversations.items.list(made.id, order="asc")]
+        assert roles == ["user", "assistant", "user"]
+        with pytest.raises(openai.BadRequestError, match="'web_search_call' is not supported") as refused:
+            await sdk.responses.create(model="scripted", input=[*history, {"type": "web_search_call", "id": "ws_1"}])
+        assert refused.value.param == "input[3]"
+
+    @both
+    async def test_the_input_of_a_response_is_listed_as_it_was_sent(self, server: ApiServer, sdk: Any) -> None:
+        words: Any = [
+            {"role": "developer", "content": "Be kind."},
+            {"role": "system", "content": "Be short."},
+            {"role": "user", "content": [{"type": "input_text", "text": text} for text in ("One", "Two")]},
+            {"role": "user", "content": "Three"},
+        ]
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input=words, instructions="Be.", tools=[WEATHER])
+
+        async def listed(response_id: str) -> list[Any]:
+            items = [item.to_dict() async for item in sdk.responses.input_items.list(response_id, order="asc", limit=2)]
+            assert len({item["id"] for item in items}) == len(items)
+            return items
+
+        said = [(item["role"], [part["text"] for part in item["content"]]) for item in await listed(first.id)]
+        assert said == [
+            ("developer", ["Be kind."]),
+            ("system", ["Be short."]),
+            ("user", ["One", "Two"]),
+            ("user", ["Three"]),
+        ]
+        output: Any = [
+            {"type": "function_call_output", "call_id": first.output[0].call_id, "output": "sun"},
+            {"role": "user", "content": "In one word."},
+        ]
+        second = await sdk.responses.create(model="scripted", input=output, previous_response_id=first.id)
+        result, beside = await listed(second.id)
+        assert (result["type"], result["call_id"], result["output"]) == (*list(output[0].values()),)
+        assert (beside["role"], beside["content"][0]["text"]) == ("user", "In one word.")
+
+    async def test_a_decision_is_listed_as_input(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        server.scripts.say(Call("pay", {"amount": 5}))
+        first = await sdk.responses.create(model="agent/Payer", input="Pay.")
+        decision: Any = {
+            "type": "mcp_approval_response",
+            "approval_request_id": first.output[0].id,
+            "approve": False,
+            "reason": "Too much.",
+        }
+        second = await sdk.responses.create(model="agent/Payer", input=[decision], previous_response_id=first.id)
+        [item] = (await sdk.responses.input_items.list(second.id)).data
+        assert {key: value for key, value in item.to_dict().items() if key != "id"} == decision
 
     async def test_a_stored_conversation_that_is_busy_is_locked(
         self, server: ApiServer, user: Client, sdk: Any
@@ -413,6 +480,16 @@ class TestConversations:
         with pytest.raises(openai.BadRequestError) as busy:
             await sdk.responses.create(model="scripted", input="Hi", conversation=made)
         assert (busy.value.code, busy.value.param) == ("conversation_locked", "conversation")
+        with pytest.raises(openai.BadRequestError, match="Wait for its end, or cancel") as busy:
+            await sdk.responses.create(model="scripted", input="Hi", previous_response_id=first.id)
+        assert busy.value.code == "conversation_locked"
+        asked = (await sdk.conversations.items.list(made)).data[0]
+        with pytest.raises(openai.BadRequestError) as busy:
+            await sdk.conversations.items.delete(asked.id, conversation_id=made)
+        assert busy.value.code == "conversation_locked"
+        with pytest.raises(openai.BadRequestError) as busy:
+            await sdk.conversations.items.create(made, items=[{"role": "user", "content": "x"}])
+        assert busy.value.code == "conversation_locked"
         go_on.set()
         async with sdk.responses.stream(response_id=first.id) as stream:
             await stream.get_final_response()
@@ -433,7 +510,78 @@ class TestEndings:
                     assert stopped.status == "cancelled"
         assert events[-1].type == "response.incomplete"
         assert events[-1].response.status == "cancelled"
-        assert (await sdk.responses.retrieve(events[0].response.id)).output_text == "Hello "
+        stopped = await sdk.responses.retrieve(events[0].response.id)
+        assert stopped.output_text == "Hello "
+        assert [item.status for item in (*stopped.output, *events[-1].response.output)] == ["incomplete"] * 2
+
+    @both
+    async def test_a_response_that_waits_for_outputs_is_cancelled(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        server.scripts.say("Let me look.", Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
+        place: Any = {"conversation": first.conversation.id}
+        with pytest.raises(openai.BadRequestError) as busy:
+            await sdk.responses.create(model="scripted", input="Hm?", **place)
+        assert busy.value.code == "conversation_locked"
+        assert f"Send the output of each call, or cancel the response {first.id}." in busy.value.message
+        with pytest.raises(openai.BadRequestError, match=f"or cancel the response {first.id} first"):
+            await sdk.responses.create(model="scripted", input="Hm?", previous_response_id=first.id)
+        for _ in range(2):
+            assert (await sdk.responses.cancel(first.id)).status == "cancelled"
+        assert (await user.read(f"/v1/turns/{first.id.replace('resp_', 'turn_')}"))["status"] == "cancelled"
+        stopped = await sdk.responses.retrieve(first.id)
+        assert (stopped.status, [item.type for item in stopped.output]) == ("cancelled", ["message", "function_call"])
+        OpenResponses.check_response(stopped.to_dict())
+        events = await events_of(await sdk.responses.retrieve(first.id, stream=True))
+        assert (events[-1].type, events[-1].response.to_dict()) == ("response.incomplete", stopped.to_dict())
+        with pytest.raises(openai.NotFoundError):
+            await sdk.responses.retrieve(f"{first.id}_1")
+        late: Any = [{"type": "function_call_output", "call_id": first.output[1].call_id, "output": "sun"}]
+        with pytest.raises(openai.APIStatusError):
+            await sdk.responses.create(model="scripted", input=late, previous_response_id=first.id)
+        for after in (place, {"previous_response_id": first.id}):
+            assert (await sdk.responses.create(model="scripted", input="Hm?", **after)).status == "completed"
+
+    async def test_a_response_that_waits_for_an_approval_is_cancelled(
+        self, server: ApiServer, service: Client, user: Client, sdk: Any
+    ) -> None:
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        server.scripts.say(Call("pay", {"amount": 5}), Call("pay", {"amount": 6}))
+        first = await sdk.responses.create(model="agent/Payer", input="Pay.")
+        turn_id = first.id.replace("resp_", "turn_")
+        [call, _] = (await user.read(f"/v1/turns/{turn_id}"))["waiting_for"]["calls"]
+        decisions = [{"call_id": call["id"], "decision": "deny"}]
+        await user.post(f"/v1/turns/{turn_id}/approvals", json={"decisions": decisions})
+        with pytest.raises(openai.BadRequestError, match="Send its `mcp_approval_response`, or cancel"):
+            await sdk.responses.create(model="agent/Payer", input="Hm?", conversation=first.conversation.id)
+        assert (await sdk.responses.cancel(first.id)).status == "cancelled"
+        done = await sdk.responses.create(model="agent/Payer", input="Hm?", conversation=first.conversation.id)
+        assert done.output_text == "Hello there."
+
+    async def test_a_turn_that_went_on_is_stopped_as_its_last_response(
+        self, server: ApiServer, service: Client, sdk: Any
+    ) -> None:
+        tools = [{"type": "native", "name": "pay", "approval": "always"}]
+        await service.post("/v1/agents", json={"name": "Payer", "tools": tools})
+        server.scripts.say(Call("pay", {"amount": 5}))
+        first = await sdk.responses.create(model="agent/Payer", input="Pay.", background=True)
+        async with sdk.responses.stream(response_id=first.id) as stream:
+            first = await stream.get_final_response()
+        decision: Any = {
+            "type": "mcp_approval_response",
+            "approval_request_id": first.output[0].id,
+            "approve": False,
+        }
+        reached = asyncio.Event()
+        server.scripts.say(Until(reached.wait), "No.")
+        second = await sdk.responses.create(
+            model="agent/Payer", input=[decision], previous_response_id=first.id, background=True
+        )
+        assert (await sdk.responses.cancel(first.id)).status == "completed"
+        assert (await sdk.responses.cancel(second.id)).status == "cancelled"
+        assert (await sdk.responses.retrieve(first.id)).status == "completed"
 
     async def test_a_deleted_response_is_gone(self, sdk: Any) -> None:
         first = await sdk.responses.create(model="scripted", input="One")
@@ -442,6 +590,18 @@ class TestEndings:
             await sdk.responses.delete(response.id)
             with pytest.raises(openai.NotFoundError):
                 await sdk.responses.retrieve(response.id)
+
+    async def test_a_response_that_goes_on_is_stopped_and_deleted(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        made = (await sdk.conversations.create()).id
+        server.scripts.say("Hello ", Pause(600), "there.")
+        running = await sdk.responses.create(model="scripted", input="Hi", conversation=made, background=True)
+        await sdk.responses.delete(running.id)
+        assert (await user.read(f"/v1/turns/{running.id.replace('resp_', 'turn_')}"))["status"] == "cancelled"
+        with pytest.raises(openai.NotFoundError):
+            await sdk.responses.retrieve(running.id)
+        assert (await sdk.responses.create(model="scripted", input="Hi", conversation=made)).status == "completed"
 
     async def test_what_is_not_stored_cannot_be_read(self, server: ApiServer, sdk: Any) -> None:
         done = await sdk.responses.create(model="scripted", input="One", store=False)
@@ -462,7 +622,10 @@ class TestEndings:
         assert (await other.get(f"/openai/v1/responses/{done.id}")).status_code == 404
         assert (await other.post(f"/openai/v1/responses/{done.id}/cancel")).status_code == 404
         body = {"model": "scripted", "input": "x", "previous_response_id": done.id}
-        assert (await other.post("/openai/v1/responses", json=body)).status_code == 404
+        refused = await other.post("/openai/v1/responses", json=body)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"]) == (400, "previous_response_not_found")
+        assert error["param"] == "previous_response_id"
 
 
 class TestTools:
@@ -538,6 +701,71 @@ class TestTools:
         for place in ({"previous_response_id": first.id}, {"conversation": first.conversation.id}):
             with pytest.raises(openai.ConflictError, match="has its result already"):
                 await sdk.responses.create(model="scripted", input=output, **place)
+
+    async def test_a_turn_that_goes_on_keeps_its_options(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        await service.post("/v1/agents", json={"name": "Other"})
+        options: Any = {
+            "model": "scripted",
+            "instructions": "Be kind.",
+            "tools": [WEATHER],
+            "tool_choice": "required",
+            "temperature": 0.5,
+            "max_output_tokens": 100,
+            "metadata": {"a": "b"},
+            "text": {"format": {"type": "text"}},
+            "store": True,
+        }
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        words: Any = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "Weather?"}]
+        first = await sdk.responses.create(input=words, **options)
+        output: Any = [{"type": "function_call_output", "call_id": first.output[0].call_id, "output": "sun"}]
+        place: Any = {"input": output, "previous_response_id": first.id}
+        changes: list[tuple[str, Any]] = [
+            ("temperature", 99),
+            ("temperature", 1),
+            ("max_output_tokens", 2),
+            ("text", {"format": {"type": "json_object"}}),
+            ("store", False),
+            ("background", "yes"),
+            ("instructions", "Be rude."),
+            ("tools", [{**WEATHER, "name": "get_time"}]),
+            ("tool_choice", "none"),
+            ("parallel_tool_calls", False),
+            ("frequency_penalty", 0.5),
+            ("seed", 7),
+            ("stop", ["END"]),
+            ("metadata", {"openai": "x"}),
+            ("input", [*output, {"role": "system", "content": "Be rude."}]),
+        ]
+        for name, value in changes:
+            with pytest.raises(openai.BadRequestError) as refused:
+                await sdk.responses.create(extra_body={**options, **place, name: value})
+            assert str(refused.value.param).startswith(name), name
+        with pytest.raises(openai.BadRequestError, match="keeps the options with which it began") as refused:
+            await sdk.responses.create(**{**options, **place, "model": "agent/Other"})
+        assert refused.value.param == "model"
+        with pytest.raises(openai.NotFoundError):
+            await sdk.responses.create(**{**options, **place, "model": "nope/none"})
+
+        done = await sdk.responses.create(**options, **place)
+        assert (done.output_text, done.temperature, done.metadata) == ("Hello there.", 0.5, {"a": "b"})
+        again = await sdk.responses.create(**{**options, **place, "tool_choice": "auto"})
+        assert again.to_dict() == done.to_dict()
+        for change in ({"temperature": 1}, {"metadata": {"a": "c"}}):
+            with pytest.raises(openai.BadRequestError, match="keeps the options"):
+                await sdk.responses.create(**{**options, **place, **change})
+
+    @both
+    async def test_each_response_of_a_turn_has_its_metadata(self, server: ApiServer, sdk: Any) -> None:
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Hi", tools=[WEATHER], metadata={"a": "1", "b": "1"})
+        output: Any = [{"type": "function_call_output", "call_id": first.output[0].call_id, "output": "sun"}]
+        place: Any = {"input": output, "previous_response_id": first.id, "metadata": {"a": "2"}}
+        second = await sdk.responses.create(model="scripted", **place)
+        assert second.metadata == {"a": "2"}
+        assert (await sdk.responses.create(model="scripted", **place)).to_dict() == second.to_dict()
+        stored = [await sdk.responses.retrieve(each.id) for each in (first, second)]
+        assert [each.metadata for each in stored] == [{"a": "1", "b": "1"}, {"a": "2"}]
 
     async def test_files_beside_results_are_refused(self, server: ApiServer, sdk: Any) -> None:
         server.scripts.say(Call("get_weather", {"city": "Bern"}))
@@ -677,6 +905,34 @@ class TestUsage:
             await sdk.responses.create(model="scripted", input="Hi")
         assert refused.value.code == "insufficient_quota"
 
+    @both
+    async def test_a_stopped_response_says_what_it_has_used(
+        self, server: ApiServer, user: Client, service: Client, sdk: Any
+    ) -> None:
+        await service.post("/v1/agents", json={"name": "Counter", "tools": ["count"]})
+        server.scripts.say(Call("count", {"n": 1}))
+        server.scripts.say("Two ", Pause(600))
+        stream = await sdk.responses.create(model="agent/Counter", input="Hi", tools=[WEATHER], stream=True)
+        events: list[Any] = []
+        async for event in stream:
+            events.append(event)
+            if event.type == "response.output_text.delta":
+                await sdk.responses.cancel(events[0].response.id)
+        stopped = await sdk.responses.retrieve(events[0].response.id)
+        used = await user.read("/v1/usage")
+        assert used["output_tokens"] > 0
+        for response in (stopped, events[-1].response):
+            assert response.status == "cancelled"
+            assert response.usage.input_tokens == used["input_tokens"]
+            assert response.usage.output_tokens == used["output_tokens"]
+
+    async def test_a_response_that_is_stopped_while_it_waits_says_what_it_has_used(
+        self, server: ApiServer, sdk: Any
+    ) -> None:
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER])
+        assert (await sdk.responses.cancel(first.id)).usage == first.usage
+
 
 class TestOptions:
     async def test_options_reach_the_provider_and_are_shown_again(self, server: ApiServer, sdk: Any) -> None:
@@ -703,6 +959,21 @@ class TestOptions:
         assert (done.temperature, done.top_p, done.max_output_tokens) == (0.5, 0.9, 100)
         assert (done.tool_choice, done.parallel_tool_calls) == ("required", False)
 
+    async def test_one_call_at_a_time_is_shown_without_tools_too(self, server: ApiServer, sdk: Any) -> None:
+        done = await sdk.responses.create(model="scripted", input="Hi", parallel_tool_calls=False)
+        assert (done.parallel_tool_calls, server.scripts.requests[-1].sampling.parallel_tool_calls) == (False, False)
+
+    async def test_a_tool_of_the_agent_may_be_chosen(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        await service.post("/v1/agents", json={"name": "Counter", "tools": ["count"]})
+        server.scripts.say(Call("count", {"n": 1}))
+        choice: Any = {"type": "function", "name": "count"}
+        await sdk.responses.create(model="agent/Counter", input="Hi", tools=[WEATHER], tool_choice=choice)
+        assert server.scripts.requests[-2].sampling.tool == "count"
+        with pytest.raises(openai.BadRequestError, match="no tool called 'pay'"):
+            await sdk.responses.create(
+                model="agent/Counter", input="Hi", tools=[WEATHER], tool_choice={**choice, "name": "pay"}
+            )
+
     @pytest.mark.parametrize(
         "given",
         [
@@ -716,6 +987,8 @@ class TestOptions:
             {"background": True, "store": False},
             {"text": {"verbosity": "low"}},
             {"tool_choice": "required"},
+            {"tool_choice": {"type": "function", "name": "get_time"}, "tools": [WEATHER]},
+            {"input": [{"role": "user", "content": "Hi"}, {"type": "web_search_call", "id": "ws_1"}]},
             {"temperature": 3},
             {"top_p": "high"},
             {"max_output_tokens": 0},

@@ -604,6 +604,8 @@ class ClaimBuilder:
             )
         if not given:
             return
+        if snapshot.sampling.tool is not None:
+            _check_choice(snapshot, snapshot.sampling.tool)
         model = snapshot.model or self._settings.model
         for option in sorted(given - {"output"} - (await provider.abilities(model)).options):
             raise UnsupportedOption(f"The model {model} cannot honour this option. Leave it out.", option=option)
@@ -622,6 +624,15 @@ class ClaimBuilder:
             raise InvalidRequest(
                 f"There is another tool called {', '.join(twice)}. Give yours in `tools` another name."
             )
+
+
+def _check_choice(snapshot: Snapshot, name: str) -> None:
+    """Raises UnsupportedOption if the turn has no tool of this name. Tools of MCP servers are not known yet."""
+    agent = snapshot.agent
+    declared = [*snapshot.client_tools, *(() if agent is None else agent.tools)]
+    names = {each if isinstance(each, str) else str(each.get("name")) for each in declared}
+    if name not in names and not (agent is not None and agent.mcp_servers):
+        raise UnsupportedOption(f"There is no tool called {name[:80]!r} to choose. Name one of `tools`.", option="tool")
 
 
 def _in_conversation(question: Question, conversation_id: ConversationId) -> Question:

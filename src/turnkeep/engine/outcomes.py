@@ -26,6 +26,8 @@ KEPT_BYTES = 1024 * 1024
 """Maximum size of a result in the trace. A longer result is cut, with a note."""
 SHOWN_CHARS = 16_000
 """Maximum length of a result as readers get it, so that an answer made of many steps can still be loaded."""
+STOPPED_WAIT = "not answered: the turn was stopped"
+"""How the error of a call begins that still waited when its turn was stopped."""
 
 _REPLACEMENT = "\ufffd"
 
@@ -65,11 +67,9 @@ def of_stopped_wait(call: WaitingCall) -> Outcome:
     """For a call that has waited, and had not begun when the turn was stopped. An answer that was given holds."""
     answer = call.answer
     if answer is None and call.reason == "client_tools":
-        return Outcome(
-            error="not answered: the turn was stopped before the client sent a result. It may or may not have been run."
-        )
+        return Outcome(error=f"{STOPPED_WAIT} before the client sent a result. It may or may not have been run.")
     if answer is None:
-        return Outcome(error="not answered: the turn was stopped before anyone answered this call. It was not run.")
+        return Outcome(error=f"{STOPPED_WAIT} before anyone answered this call. It was not run.")
     if answer.verdict == "allow":
         return Outcome(error=f"Allowed{answer.by_whom}, but the turn was stopped before this call ran. It was not run.")
     return answered_by_client(answer) if answer.verdict in {"result", "error"} else denied(call)

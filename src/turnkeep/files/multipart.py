@@ -1,7 +1,7 @@
 """Files of an HTTP form (`multipart/form-data`), parsed while they arrive. Bytes in, parts out; no HTTP library."""
 
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -23,6 +23,9 @@ HEADERS = 8
 BOUNDARY_CHARS = 200
 IDLE_BYTES = 1024 * 1024
 """Maximum number of bytes before, between and after the parts of a form."""
+
+TEXT_BYTES = 200
+"""How much is kept of a field that is no file."""
 
 _QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 _STARRED = re.compile(r"filename\*\s*=\s*([\w-]+)'[\w-]*'([^;\s]+)", re.IGNORECASE)
@@ -50,11 +53,12 @@ async def file_parts(
     *,
     max_files: int,
     advice: str = "Send the rest with the next request.",
-    passed_over: frozenset[str] = frozenset(),
+    texts: MutableMapping[str, str] | None = None,
     refused: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[FormFile]:
     """The files of a form, one after the other. The caller must read the bytes of one before it asks for the next.
-    Fields named in `passed_over` are passed over. One in `refused` raises InvalidRequest with the reason given there.
+    Fields that `texts` has may be in the form too, and get their value there. A field in `refused` raises
+    InvalidRequest with the reason given there.
 
     Raises TooManyFiles, with this advice, at the first file over the limit. Raises InvalidRequest if the body is not a
     form of files.
@@ -66,9 +70,8 @@ async def file_parts(
             raise InvalidRequest("A part of the form was not read to its end.")
         if part.field in refused:
             raise InvalidRequest(refused[part.field])
-        if part.field in passed_over:
-            async for _ in _chunks(events):
-                pass
+        if texts is not None and part.field in texts:
+            texts[part.field] = await _text(events)
             continue
         found += 1
         if found > max_files:
@@ -125,6 +128,14 @@ async def _chunks(events: _Events) -> AsyncIterator[bytes]:
             return
         yield event
     raise InvalidRequest("The form is malformed or was cut off.")
+
+
+async def _text(events: _Events) -> str:
+    """The value of a field that is no file, up to a limit."""
+    value = b""
+    async for chunk in _chunks(events):
+        value = (value + chunk)[:TEXT_BYTES]
+    return value.decode(errors="replace")
 
 
 def _boundary(content_type: str) -> str:

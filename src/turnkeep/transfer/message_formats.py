@@ -136,7 +136,7 @@ def read_chat(item: JsonObject, index: int, remarks: Remarks) -> Item:
 
 
 def read_responses(item: JsonObject, index: int, remarks: Remarks) -> Item:
-    match item.get("type", "message"):
+    match item.get("type") or "message":
         case "message":
             role = _openai_role(item, index)
             parts = parts_of(item.get("content"), index)

@@ -27,8 +27,10 @@ from turnkeep.api.openai.messages import (
     AskedQuestion,
     GivenRows,
     ask_alone,
+    check_kept,
     client_tools,
     flag,
+    has_changed,
     idempotency_of,
     metadata_of,
     output_format,
@@ -40,7 +42,14 @@ from turnkeep.api.openai.messages import (
     whole_number,
 )
 from turnkeep.api.openai.models import BASE, OK, ROUTE, chosen_model
-from turnkeep.api.openai.segments import Segment, newest_turn, segment_after, stream_segment, wait_for_segment
+from turnkeep.api.openai.segments import (
+    Segment,
+    explained,
+    newest_turn,
+    segment_after,
+    stream_segment,
+    wait_for_segment,
+)
 from turnkeep.engine import Draining, Options, Question
 from turnkeep.errors import ConversationBusy, InvalidRequest, Unavailable
 from turnkeep.ids import CallId, ConversationId
@@ -134,7 +143,10 @@ async def create_openai_completion(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     )
     await check_rate(call, options)
     if bound is not None:
-        turn, segment = await _ask_bound(call, asked, options, bound)
+        try:
+            turn, segment = await _ask_bound(call, body, asked, options, bound)
+        except ConversationBusy as busy:
+            raise await explained(call.runtime, busy) from busy
     else:
         turn, segment = await _ask_alone(call, asked, options, chosen.agent_id, chosen.model)
     call.notes["turn_id"] = turn.id
@@ -205,7 +217,7 @@ async def _ask_alone(
 
 
 async def _ask_bound(
-    call: ApiCall[Any, Any], asked: AskedQuestion, options: Options, conversation_id: ConversationId
+    call: ApiCall[Any, Any], body: JsonObject, asked: AskedQuestion, options: Options, conversation_id: ConversationId
 ) -> tuple[Turn, Segment]:
     """A turn of a stored conversation, or the continuation of the one that waits for these results."""
     conversation = await call.runtime.store.conversation(call.principal, conversation_id)
@@ -214,6 +226,7 @@ async def _ask_bound(
         turn = await newest_turn(call, conversation)
         if turn is None or turn.wait is None:
             raise InvalidRequest("No turn of this conversation waits for results of tools.")
+        _check_options(body, turn, options)
         return await _answer_calls(call, turn, {key: result.content for key, result in results.items()})
     question = Question(
         principal=call.principal,
@@ -227,6 +240,18 @@ async def _ask_bound(
         return (await engine.ask(question)).turn, segment
     async with stored_files(call, structs.replace(asked, past=GivenRows())) as (_, files):
         return (await engine.ask(structs.replace(question, attachment_ids=files))).turn, segment
+
+
+def _check_options(body: JsonObject, turn: Turn, options: Options) -> None:
+    """Raises InvalidField for an option that a turn which goes on cannot honour any more."""
+    if options.model != turn.model if options.agent_id is None else options.agent_id != turn.snapshot.agent_id:
+        raise has_changed("model")
+    limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    output = None if body.get("response_format") is None else "response_format"
+    check_kept(body, turn, options.sampling, options.client_tools, limit=limit, output=output)
+    before = {key: value for key, value in turn.metadata.items() if isinstance(value, str)}
+    if options.metadata and options.metadata != before:
+        raise has_changed("metadata")
 
 
 def _trailing_results(asked: AskedQuestion) -> list[ToolResult]:

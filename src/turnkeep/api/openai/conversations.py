@@ -28,7 +28,8 @@ from turnkeep.api.openai.messages import (
 )
 from turnkeep.api.openai.models import BASE, INCLUDE, OK, PAGE_NAMES, ROUTE
 from turnkeep.api.openai.responses import turns_of_rows
-from turnkeep.errors import NotFound
+from turnkeep.api.openai.segments import explained
+from turnkeep.errors import ConversationBusy, NotFound
 from turnkeep.ids import ConversationId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message
@@ -65,7 +66,10 @@ async def read_openai_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 @endpoints.add("POST", ONE, responses=(OK,), raw_body="application/json", errors=(404, 507), **ROUTE)
 async def change_openai_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Change the metadata of a conversation."""
-    change = ConversationChange(metadata=metadata_of(await read_json(call)))
+    body = await read_json(call)
+    if body.get("metadata") is None:
+        return json_response(_object(await _conversation(call)))
+    change = ConversationChange(metadata=metadata_of(body))
     return json_response(_object(await call.runtime.store.change_conversation(call.principal, _id(call), change)))
 
 
@@ -94,7 +98,7 @@ async def add_openai_items(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         turns = turns_of_rows(conversation.id, past.rows)
         change = ConversationChange(appended=turns, attached=attached_in(past.rows))
         if turns:
-            await call.runtime.store.change_conversation(call.principal, conversation.id, change)
+            await _change(call, conversation, change)
     rows = [row for turn in turns for row in await call.runtime.store.turn_rows(turn.turn_id)]
     added = items_of(rows)
     return json_response(
@@ -150,7 +154,17 @@ async def _without_last_item(call: ApiCall[Any, Any], conversation: Conversation
         expected_head=turn.id,
         appended=turns_of_rows(conversation.id, rest),
     )
-    await store.change_conversation(principal, conversation.id, change)
+    await _change(call, conversation, change)
+
+
+async def _change(call: ApiCall[Any, Any], conversation: Conversation, change: ConversationChange) -> None:
+    """Change the conversation. Raises ConversationBusy, with advice for this wire."""
+    try:
+        if conversation.running_turn_id is not None:
+            raise ConversationBusy(conversation.running_turn_id, None)
+        await call.runtime.store.change_conversation(call.principal, conversation.id, change)
+    except ConversationBusy as busy:
+        raise await explained(call.runtime, busy) from busy
 
 
 async def _given_rows(call: ApiCall[Any, Any], body: JsonObject, *, is_optional: bool = False) -> GivenRows:

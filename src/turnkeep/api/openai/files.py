@@ -4,18 +4,20 @@ A file that is uploaded here belongs to no conversation until a message names it
 files that wait for that; those of a conversation are found there, and the workspace's Files in the native API.
 """
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.types import ASGIApp
 
 from turnkeep.api.http.downloads import download
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing
+from turnkeep.api.http.problem_details import InvalidField
 from turnkeep.api.http.requests import body_chunks
 from turnkeep.api.http.responses import json_response
 from turnkeep.api.native.files import ready_file
 from turnkeep.api.openai.items import page_of_items, query_of
 from turnkeep.api.openai.models import BASE, OK, PAGE_NAMES, ROUTE
-from turnkeep.files.multipart import file_parts
+from turnkeep.files.multipart import FormFile, file_parts
 from turnkeep.ids import FileId
 from turnkeep.model.files import File
 from turnkeep_client.wire.blocks import JsonObject
@@ -24,8 +26,8 @@ endpoints = Endpoints("openai", feature="files")
 
 ONE = f"{BASE}/files/{{file_id}}"
 PURPOSE = "user_data"
-FIELDS = frozenset({"purpose"})
-"""Fields of the form beside the file that change nothing: every file is for messages."""
+PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
+"""What OpenAI knows. Here every file is for messages."""
 REFUSED_FIELDS = {
     f"expires_after[{name}]": "Files expire as the server's settings say. Leave `expires_after` out."
     for name in ("anchor", "seconds")
@@ -43,10 +45,18 @@ FILES_AT_ONCE = 100
 )
 async def upload_openai_file(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Upload a file, for messages."""
-    content_type = call.headers.get("content-type", "")
-    parts = file_parts(content_type, body_chunks(call.receive), max_files=1, passed_over=FIELDS, refused=REFUSED_FIELDS)
-    [file] = await call.runtime.bag.receive(call.principal, None, parts)
+    [file] = await call.runtime.bag.receive(call.principal, None, _parts(call))
     return json_response(file_object(file))
+
+
+async def _parts(call: ApiCall[Any, Any]) -> AsyncIterator[FormFile]:
+    """The file of the form. Raises InvalidField at its end if the purpose is missing or unknown: it may come last."""
+    content_type, texts = call.headers.get("content-type", ""), {"purpose": ""}
+    body = body_chunks(call.receive)
+    async for part in file_parts(content_type, body, max_files=1, texts=texts, refused=REFUSED_FIELDS):
+        yield part
+    if texts["purpose"] not in PURPOSES:
+        raise InvalidField(f"`purpose` is one of {', '.join(PURPOSES)}.", field="purpose")
 
 
 @endpoints.add("GET", f"{BASE}/files", responses=(OK,), query_names=(*PAGE_NAMES, "purpose"), **ROUTE)

@@ -9,12 +9,16 @@ from msgspec import structs
 
 from turnkeep.api.http.endpoints import ApiCall
 from turnkeep.api.http.problem_details import InvalidField
-from turnkeep.api.openai.messages import OWN_ROW
+from turnkeep.api.openai.messages import DECISION, OWN_ROW
+from turnkeep.api.openai.response_events import approval_id, notes_of_turn
+from turnkeep.api.openai.segments import Segment, Waits
 from turnkeep.api.wires import ReadLimit
 from turnkeep.errors import InvalidRequest
-from turnkeep.ids import ConversationId
+from turnkeep.ids import ConversationId, MessageId
 from turnkeep.model.messages import Message
-from turnkeep_client.wire.blocks import FileRef, Image, JsonObject, Reasoning, Text, ToolResult, ToolUse
+from turnkeep.model.turns import Turn
+from turnkeep_client.wire.blocks import FileRef, Image, JsonObject, JsonValue, Reasoning, Text, ToolResult, ToolUse
+from turnkeep_client.wire.events import Approval, Recorded, Steered
 
 MAX_LIMIT = 100
 TURNS_AT_ONCE = 50
@@ -27,6 +31,79 @@ def items_of(rows: Sequence[Message]) -> list[JsonObject]:
     caller sent are shown.
     """
     return [item for row in rows if is_shown(row) for item in _items_of_row(row)]
+
+
+def asking_items(turn: Turn, before: Sequence[Message], rows: Sequence[Message]) -> list[JsonObject]:
+    """What the first response of the turn was asked: its instructions, the turns before it that came with the request,
+    the messages of the question, and the calls and results after them."""
+    notes = notes_of_turn(turn)
+    own, told = turn.id.removeprefix("turn_"), list[JsonObject]()
+    end = len(turn.snapshot.instructions)
+    for place, (role, size) in reversed(list(enumerate(notes.told))):
+        text = turn.snapshot.instructions[max(0, end - size) : end]
+        told.insert(0, _message(f"msg_{own}_told_{place}", role, [_text(text, role)]))
+        end -= size + len("\n\n")
+    asked = next((row for row in rows if row.role == "user" and not row.internal), None)
+    opening = [structs.replace(row, metadata=OWN_ROW) for row in rows[1 : 1 + len(turn.snapshot.opening)]]
+    question = [] if asked is None else [item for row in _apart(asked, notes.sizes) for item in _items_of_row(row)]
+    return [*told, *items_of(before), *question, *items_of(opening)]
+
+
+def _apart(row: Message, sizes: Sequence[int]) -> list[Message]:
+    """The messages of which the row was made, if there were several."""
+    if sum(sizes) != len(row.blocks):
+        return [row]
+    made: list[Message] = []
+    start = 0
+    for place, size in enumerate(sizes):
+        is_last = place == len(sizes) - 1
+        own = row.id if is_last else MessageId(f"{row.id}_{place}")
+        blocks = row.blocks[start : start + size]
+        made.append(structs.replace(row, id=own, blocks=blocks, attachments=row.attachments if is_last else ()))
+        start += size
+    return made
+
+
+def answering_items(
+    turn: Turn, segment: Segment, events: Sequence[Recorded], rows: Sequence[Message]
+) -> list[JsonObject]:
+    """With what a turn that waited went on: the results and decisions for its calls, and the words beside them."""
+    waited = {
+        str(call.id): isinstance(each.event, Approval)
+        for each in events[max(0, segment.after - 2) : segment.after]
+        if isinstance(each.event, Waits)
+        for call in each.event.calls
+    }
+    results = {
+        str(block.call_id): block.content for row in rows for block in row.blocks if isinstance(block, ToolResult)
+    }
+    items: list[JsonObject] = []
+    for call_id, is_approval in waited.items():
+        call = None if turn.wait is None else turn.wait.call(call_id)
+        answer = None if call is None else call.answer
+        if is_approval and answer is not None:
+            decided = {
+                "type": DECISION,
+                "approval_request_id": approval_id(call_id),
+                "approve": answer.verdict == "allow",
+            }
+            items.append({"id": f"mcpa_{call_id}", **decided, "reason": answer.reason})
+        elif not is_approval and (call_id in results or answer is not None):
+            value = results.get(call_id, "" if answer is None else answer.value)
+            items.append(_output(f"fco_{call_id}", call_id, value))
+    spoken = {
+        each.event.message_id for each in events[segment.after : segment.until] if isinstance(each.event, Steered)
+    }
+    return [*items, *items_of([row for row in rows if row.id in spoken])]
+
+
+def _message(own: str, role: str, parts: Sequence[JsonObject]) -> JsonObject:
+    return {"id": own, "type": "message", "role": role, "status": "completed", "content": list(parts)}
+
+
+def _output(own: str, call_id: str, value: JsonValue) -> JsonObject:
+    output = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return {"id": own, "type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
 
 
 def is_shown(row: Message) -> bool:
@@ -83,15 +160,14 @@ def _items_of_row(row: Message) -> list[JsonObject]:
             case _:
                 pass
     if parts:
-        items.append({"id": row.id, "type": "message", "role": row.role, "status": "completed", "content": parts})
+        items.append(_message(row.id, row.role, parts))
     for place, block in enumerate(row.blocks):
         if isinstance(block, ToolUse):
             arguments = msgspec.json.encode(block.input).decode()
             called = {"type": "function_call", "call_id": block.id, "name": block.name, "arguments": arguments}
             items.append({"id": f"fc_{own}_{place}", **called, "status": "completed"})
         elif isinstance(block, ToolResult):
-            result = {"type": "function_call_output", "call_id": block.call_id, "output": block.content}
-            items.append({"id": f"fco_{own}_{place}", **result, "status": "completed"})
+            items.append(_output(f"fco_{own}_{place}", block.call_id, block.content))
     return items
 
 

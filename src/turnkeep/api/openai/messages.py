@@ -57,9 +57,20 @@ FILE_PARTS = frozenset({"file", "input_file", "input_image"})
 PARTS = FILE_PARTS | {"image_url", "input_text", "output_text", "refusal", "text"}
 """Parts of a message of the user that can be kept."""
 MAX_STOPS = 4
+DEFAULTS: dict[str, float | bool] = {
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "parallel_tool_calls": True,
+}
+"""Values that a response shows for options that were not given."""
 OWN_ROW: JsonObject = {"openai": True}
 """Metadata of rows that a caller sent on this wire. The caller may read all of them again, also calls and results."""
 APPROVAL_REQUEST = "mcp_approval_request"
+DECISION = "mcp_approval_response"
+ITEMS = frozenset({"message", "function_call", "function_call_output", "reasoning", APPROVAL_REQUEST, DECISION})
+"""Items that are kept as they are."""
 INSTRUCTIONS = frozenset({"system", "developer"})
 """Roles of messages that instruct the model."""
 ATTACHED = "(The files are attached.)"
@@ -83,12 +94,19 @@ class AskedQuestion(Struct, frozen=True, kw_only=True):
     """What a list of messages asks. `past` are the turns before the question. `results` answer calls that are not in
     the list: those of a turn that waits."""
 
-    instructions: str = ""
+    told: tuple[tuple[str, str], ...] = ()
+    """The messages that instruct the model: role and text of each."""
     past: GivenRows = GivenRows()
     question: tuple[Block, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """How many blocks each message of the question has."""
     opening: tuple[OpeningRow, ...] = ()
     results: tuple[ToolResult, ...] = ()
     files: tuple[GivenFile, ...] = ()
+
+    @property
+    def instructions(self) -> str:
+        return "\n\n".join(text for _, text in self.told)
 
 
 async def read_json(call: ApiCall[Any, Any]) -> JsonObject:
@@ -109,12 +127,33 @@ async def read_messages(call: ApiCall[Any, Any], raw: Sequence[JsonValue], form:
     """The question in a list of messages or items. Raises InvalidRequest, which names what cannot be understood."""
     _check_items(raw, field)
     told = [item for item in raw if item.get("role") in INSTRUCTIONS]
-    spoken = [item for item in raw if item.get("role") not in INSTRUCTIONS]
+    spoken = _without_empty([item for item in raw if item.get("role") not in INSTRUCTIONS])
     if not spoken:
         raise InvalidField(f"`{field}` needs at least one message of the user.", field=field)
-    instructions = "\n\n".join(filter(None, (_words(item, field) for item in told)))
+    words = [(str(item.get("role")), words_of_instruction(item, field)) for item in told]
     given = await read_rows(call, spoken, form, field)
-    return structs.replace(_question_of(given, field), instructions=instructions)
+    return structs.replace(_question_of(given, field), told=tuple((role, text) for role, text in words if text))
+
+
+def _without_empty(items: Sequence[JsonObject]) -> list[JsonObject]:
+    """The messages without those that say nothing: an answer may have been empty, and clients send it back. The last
+    message of the user stays, because it asks."""
+    last = max((place for place, item in enumerate(items) if item.get("role") == "user"), default=-1)
+    return [item for place, item in enumerate(items) if place == last or not _is_empty(item)]
+
+
+def _is_empty(item: JsonObject) -> bool:
+    if item.get("role") not in {"user", "assistant"} or item.get("type") not in {None, "message"}:
+        return False
+    if any(item.get(name) for name in ("tool_calls", "function_call", "refusal", "audio")):
+        return False
+    content = item.get("content")
+    parts = content if isinstance(content, list) else [content or ""]
+    return all(isinstance(words := _text_in(part), str) and not words.strip() for part in parts)
+
+
+def _text_in(part: JsonValue) -> JsonValue:
+    return part.get("text") if _kind_of(part) in {"text", "input_text", "output_text"} else part
 
 
 async def read_rows(call: ApiCall[Any, Any], raw: Sequence[JsonValue], form: Form, field: str) -> GivenRows:
@@ -127,11 +166,13 @@ async def read_rows(call: ApiCall[Any, Any], raw: Sequence[JsonValue], form: For
 
 def plain_items(given: Sequence[JsonValue], field: str) -> list[JsonObject]:
     """Items of OpenAI's Responses, as the reader of transcripts knows them. Calls of server tools that come back with
-    the history become calls with their results."""
+    the history become calls with their results. Raises InvalidField, which names an item that cannot be kept."""
     _check_items(given, field)
     items: list[JsonObject] = []
-    for item in given:
+    for place, item in enumerate(given):
         match item.get("type"):
+            case None:
+                items.append({**item, "type": "message"})
             case "item_reference":
                 raise InvalidField(
                     f"`{field}`: references to items are not supported. Send the item itself, or name the response "
@@ -147,14 +188,19 @@ def plain_items(given: Sequence[JsonValue], field: str) -> list[JsonObject]:
                 called = {"type": "function_call", "call_id": call_id, "name": item.get("name")}
                 items.append({**called, "arguments": item.get("arguments")})
                 items.append({"type": "function_call_output", "call_id": call_id, "output": output})
-            case _:
+            case kind if kind in ITEMS:
                 items.append(item)
+            case kind:
+                raise InvalidField(
+                    f"`{field}[{place}]`: an item of type {kind[:80]!r} is not supported. Leave it out.",
+                    field=f"{field}[{place}]",
+                )
     return items
 
 
 def is_decision(item: JsonObject) -> bool:
     """Whether the item allows or denies a call."""
-    return bool(item.get("type") == "mcp_approval_response")
+    return bool(item.get("type") == DECISION)
 
 
 def without_approvals(items: Sequence[JsonObject]) -> list[JsonObject]:
@@ -196,6 +242,7 @@ def _question_of(given: GivenRows, field: str) -> AskedQuestion:
     return AskedQuestion(
         past=GivenRows(rows=past, files={key: files for key, files in given.files.items() if key not in names}),
         question=question,
+        sizes=tuple(len(row.blocks) for row in turns[-1] if row.role == "user" and not _is_result(row)),
         opening=opening,
         results=results,
         files=tuple(dict.fromkeys(file for name in names for file in given.files.get(name, ()))),
@@ -253,7 +300,8 @@ def _is_result(row: Message) -> bool:
     return bool(row.blocks) and all(isinstance(block, ToolResult) for block in row.blocks)
 
 
-def _words(item: JsonObject, field: str) -> str:
+def words_of_instruction(item: JsonObject, field: str) -> str:
+    """The text of a message that instructs the model. Raises InvalidField."""
     content = item.get("content")
     if isinstance(content, str):
         return content
@@ -296,7 +344,7 @@ def _is_of_user(item: JsonObject, form: Form) -> bool:
     """Whether the item becomes a row of the user, as a question or as the result of a tool."""
     if form == "openai_chat":
         return item.get("role") in {"user", "tool", "function"}
-    kind = item.get("type", "message")
+    kind = item.get("type") or "message"
     return bool(kind == "function_call_output" or (kind == "message" and item.get("role") == "user"))
 
 
@@ -545,10 +593,15 @@ def sampling_of(body: JsonObject, *, max_tokens: int | None, output: OutputForma
         max_tokens=max_tokens,
         stop=stops(body),
         seed=whole_number(body, "seed", low=-(2**53)),
-        parallel_tool_calls=flag(body, "parallel_tool_calls") if body.get("tools") else None,
+        parallel_tool_calls=flag(body, "parallel_tool_calls") if body.get("tools") else _if_false(body),
         output=output,
         **(tool_choice(body) if body.get("tools") else _no_choice(body)),
     )
+
+
+def _if_false(body: JsonObject) -> bool | None:
+    """Without tools of the caller, one call at a time is a wish for those of the agent. Else nothing is asked."""
+    return False if flag(body, "parallel_tool_calls") is False else None
 
 
 def _no_choice(body: JsonObject) -> dict[str, Any]:
@@ -559,6 +612,48 @@ def _no_choice(body: JsonObject) -> dict[str, Any]:
     if chosen == {"tool_choice": "none"}:
         return chosen
     raise InvalidField("`tool_choice` names a tool, and `tools` has none.", field="tool_choice")
+
+
+def check_kept(
+    body: JsonObject, turn: Turn, sampling: Sampling, tools: Sequence[JsonObject], *, limit: str, output: str | None
+) -> None:
+    """Raises InvalidField for an option of the body that differs from the one with which the turn began: a turn that
+    goes on keeps its options. `limit` and `output` name the fields with the limit and the form of the output; `output`
+    is None if the body has none."""
+    kept = turn.snapshot.sampling
+    for name in (*DEFAULTS, "seed", "stop"):
+        given, before = getattr(sampling, name), getattr(kept, name)
+        default = DEFAULTS.get(name)
+        if body.get(name) is not None and (default if given is None else given) != (
+            default if before is None else before
+        ):
+            raise has_changed(name)
+    if body.get(limit) is not None and sampling.max_tokens != kept.max_tokens:
+        raise has_changed(limit)
+    if output is not None and sampling.output != kept.output:
+        raise has_changed(output)
+    if body.get("tool_choice") is not None and not _keeps_choice(sampling, kept):
+        raise has_changed("tool_choice")
+    if tools and _sorted(tools) != _sorted(turn.snapshot.client_tools):
+        raise has_changed("tools")
+
+
+def has_changed(field: str) -> InvalidField:
+    return InvalidField(
+        f"`{field}` is not what it was when the turn began, and a turn keeps the options with which it began. Leave it "
+        "out, or send the same value.",
+        field=field,
+    )
+
+
+def _keeps_choice(given: Sampling, kept: Sampling) -> bool:
+    """Whether the choice of tools is the same. A call that must come first has come, so `auto` is the same too."""
+    same = (given.tool, given.tool_choice or "auto") == (kept.tool, kept.tool_choice or "auto")
+    return same or (kept.must_call and given.tool is None and given.tool_choice == "auto")
+
+
+def _sorted(tools: Sequence[JsonObject]) -> list[bytes]:
+    return sorted(msgspec.json.encode(tool, order="sorted") for tool in tools)
 
 
 def refuse_given(body: JsonObject, refused: Mapping[str, Iterable[JsonValue]], reason: str) -> None:

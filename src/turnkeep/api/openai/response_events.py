@@ -19,8 +19,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from turnkeep.api.openai.completions import client_tool_names
-from turnkeep.api.openai.segments import Segment
-from turnkeep.ids import TurnId
+from turnkeep.api.openai.segments import Segment, response_id
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.sampling import OutputFormat, Sampling
 from turnkeep.model.turns import Turn
@@ -66,24 +65,18 @@ class WireNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_stored: bool = True
     has_history: bool = False
     """Whether the turns before it came with the request."""
+    told: tuple[tuple[str, int], ...] = ()
+    """The messages of the request with which the instructions end: role and length of each."""
+    sizes: tuple[int, ...] = ()
+    """How many blocks each message of the question has, if there are several."""
     deleted: dict[str, bool] = {}
     """The numbers of those segments whose responses were deleted."""
+    metadata: dict[str, dict[str, str]] = {}
+    """The metadata of segments with which the turn went on, by their numbers, where the request had some."""
 
     def is_readable(self, index: int) -> bool:
         """Whether the response of this segment can be read: it was stored, and is not deleted."""
         return self.is_stored and not self.deleted.get(str(index))
-
-
-def response_id(turn_id: TurnId, index: int = 0) -> str:
-    """The id of a segment's response."""
-    own = turn_id.removeprefix("turn_")
-    return f"resp_{own}_{index}" if index else f"resp_{own}"
-
-
-def parse_response_id(text: str) -> tuple[TurnId, int] | None:
-    """The turn and the number of its segment; None if it is no such id."""
-    found = re.fullmatch(r"resp_([0-9a-f]{32})(?:_([1-9]\d{0,5}))?", text)
-    return None if found is None else (TurnId(f"turn_{found[1]}"), int(found[2] or 0))
 
 
 def cursor_of_number(number: int) -> Cursor:
@@ -218,7 +211,8 @@ class ResponseSegment:
         return said
 
     def _result(self, event: Result) -> list[bytes]:
-        said = [*self._rest(*texts_of(event)), *self._close(phase="final_answer", is_last=True)]
+        status: ItemStatus = "incomplete" if event.finish == "length" else "completed"
+        said = [*self._rest(*texts_of(event)), *self._close(status=status, phase="final_answer", is_last=True)]
         if event.finish == "length":
             self._incomplete = {"reason": "max_output_tokens"}
             return [*said, *self._end("incomplete")]
@@ -226,6 +220,9 @@ class ResponseSegment:
 
     def _failure(self, event: Failure) -> list[bytes]:
         closed = self._close(status="incomplete")
+        last = next((item for item in reversed(self._output) if item), {})
+        if last.get("type") == "message":  # the words that were kept of an answer which was broken off
+            last["status"] = "incomplete"
         for step in self._steps.values():
             if step["status"] == "in_progress":
                 step["status"] = "failed"
@@ -498,6 +495,12 @@ class ResponseSegment:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
 
 
+def metadata_of_segment(turn: Turn, index: int) -> JsonObject:
+    """The metadata of a response: its own, or else that with which the turn began."""
+    own = notes_of_turn(turn).metadata.get(str(index))
+    return {key: value for key, value in turn.metadata.items() if isinstance(value, str)} if own is None else dict(own)
+
+
 def response_fields(turn: Turn, segment: Segment) -> JsonObject:
     """The fields of a response that follow from the request."""
     snapshot, notes = turn.snapshot, notes_of_turn(turn)
@@ -513,7 +516,7 @@ def response_fields(turn: Turn, segment: Segment) -> JsonObject:
         "instructions": snapshot.instructions or None,
         "max_output_tokens": sampling.max_tokens,
         "max_tool_calls": None,
-        "metadata": {key: value for key, value in turn.metadata.items() if isinstance(value, str)},
+        "metadata": metadata_of_segment(turn, segment.index),
         "model": notes.model or turn.model or "",
         "parallel_tool_calls": sampling.parallel_tool_calls is not False,
         "presence_penalty": sampling.presence_penalty or 0.0,

@@ -25,15 +25,17 @@ from turnkeep.api.http.problem_details import InvalidField
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.turns import check_rate, read_events
 from turnkeep.api.native.waits import answer_of, check_approver, name_of
-from turnkeep.api.openai.items import all_rows, items_of, page_of_items, query_of
+from turnkeep.api.openai.items import all_rows, answering_items, asking_items, page_of_items, query_of
 from turnkeep.api.openai.messages import (
     APPROVAL_REQUEST,
-    OWN_ROW,
+    INSTRUCTIONS,
     AskedQuestion,
     ask_alone,
     attached_in,
+    check_kept,
     client_tools,
     flag,
+    has_changed,
     idempotency_of,
     is_decision,
     metadata_of,
@@ -46,6 +48,7 @@ from turnkeep.api.openai.messages import (
     stored_files,
     whole_number,
     without_approvals,
+    words_of_instruction,
 )
 from turnkeep.api.openai.models import BASE, INCLUDE, OK, PAGE_NAMES, ROUTE, ChosenModel, chosen_model
 from turnkeep.api.openai.response_events import (
@@ -55,14 +58,16 @@ from turnkeep.api.openai.response_events import (
     WireNotes,
     call_of_approval,
     cursor_of_number,
+    metadata_of_segment,
     notes_of_turn,
-    parse_response_id,
-    response_id,
 )
 from turnkeep.api.openai.segments import (
     Segment,
     encode_segment,
+    explained,
     newest_turn,
+    parse_response_id,
+    response_id,
     segment_after,
     segments_of,
     stream_segment,
@@ -82,6 +87,7 @@ from turnkeep.errors import (
 from turnkeep.ids import CallId, ConversationId, TurnId, new_turn_id
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message
+from turnkeep.model.sampling import Sampling
 from turnkeep.model.turns import Turn
 from turnkeep.model.waits import CallAnswer, WaitReason
 from turnkeep.store.commands import Appended, ConversationChange, NewConversation
@@ -137,6 +143,12 @@ IGNORED = (
 )
 
 
+class PreviousResponseNotFound(InvalidField):
+    """No response of the id in `previous_response_id`."""
+
+    code = "previous_response_not_found"
+
+
 @endpoints.add(
     "POST",
     f"{BASE}/responses",
@@ -154,17 +166,24 @@ async def create_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     included = body.get("include")
     if isinstance(included, list) and LOGPROBS in included:
         raise UnsupportedOption(f"`include`: {LOGPROBS} is not supported. Leave it out.", option="include")
+    try:
+        turn, segment = await _turn_of(call, body)
+    except ConversationBusy as busy:
+        raise await explained(call.runtime, busy) from busy
+    call.notes["turn_id"] = turn.id
+    return await _respond(call, body, turn, segment)
+
+
+async def _turn_of(call: ApiCall[Any, Any], body: JsonObject) -> tuple[Turn, Segment]:
+    """The turn and the segment that answer the request: new ones, or those of a turn that goes on."""
     items = _input_items(body)
     previous, conversation = await _place(call, body)
     before = previous or await newest_turn(call, conversation)
     if before is not None and (again := await _repeated(call, body, before, items)) is not None:
-        turn, segment = before, again
-    elif before is not None and before.status == "waiting":
-        turn, segment = await _go_on(call, body, before, items)
-    else:
-        turn, segment = await _ask(call, body, items, previous, conversation)
-    call.notes["turn_id"] = turn.id
-    return await _respond(call, body, turn, segment)
+        return before, again
+    if before is not None and before.status == "waiting":
+        return await _go_on(call, body, before, items)
+    return await _ask(call, body, items, previous, conversation)
 
 
 async def _respond(call: ApiCall[Any, Any], body: JsonObject, turn: Turn, segment: Segment) -> ASGIApp:
@@ -195,9 +214,14 @@ async def _respond(call: ApiCall[Any, Any], body: JsonObject, turn: Turn, segmen
 async def read_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """A response. With `stream=true`, its events; with `starting_after`, those after this sequence number."""
     query = query_of(call)
+    streams, after = query.get("stream", "false").lower(), query.get("starting_after")
+    if streams not in {"true", "false"}:
+        raise InvalidField("`stream` is true or false.", field="stream")
     turn, segment = await _response(call)
-    if query.get("stream", "false").lower() == "true":
-        return await _follow(call, turn, segment, query.get("starting_after"))
+    if streams == "true":
+        return await _follow(call, turn, segment, after)
+    if after is not None:
+        raise InvalidField("`starting_after` belongs to a stream. Send `stream=true` too.", field="starting_after")
     encoder = ResponseSegment(turn, segment)
     await encode_segment(call.runtime, turn.id, encoder, segment)
     return json_response(encoder.response())
@@ -225,19 +249,28 @@ async def _follow(call: ApiCall[Any, Any], turn: Turn, segment: Segment, after: 
 
 @endpoints.add("POST", f"{ONE}/cancel", responses=(OK,), errors=(404, 503), **ROUTE)
 async def cancel_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Stop a response. One that has ended stays as it is."""
+    """Stop a response, also one whose turn waits for the caller. One that has ended otherwise stays as it is."""
     turn, segment = await _response(call)
-    if segment.until is None:
-        turn = await call.runtime.engine.cancel(call.principal, turn.id)
+    turn = await _stopped(call, turn, segment)
     encoder = ResponseSegment(turn, segment)
     await encode_segment(call.runtime, turn.id, encoder, segment)
     return json_response(encoder.response())
 
 
-@endpoints.add("DELETE", ONE, responses=(OK,), errors=(404,), **ROUTE)
+async def _stopped(call: ApiCall[Any, Any], turn: Turn, segment: Segment) -> Turn:
+    """The turn, which is stopped if it runs or waits in this segment."""
+    segments = segments_of(await read_events(call.runtime.store, turn.id))
+    if segment.until is None or (turn.status == "waiting" and segment.index == segments[-1].index):
+        return await call.runtime.engine.cancel(call.principal, turn.id)
+    return turn
+
+
+@endpoints.add("DELETE", ONE, responses=(OK,), errors=(404, 503), **ROUTE)
 async def delete_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Delete a response. A conversation that no list shows goes with its only response."""
+    """Delete a response; one that goes on is stopped first. A conversation that no list shows goes with its only
+    response."""
     turn, segment = await _response(call)
+    turn = await _stopped(call, turn, segment)
     own = response_id(turn.id, segment.index)
     store, principal = call.runtime.store, call.principal
     conversation = await store.conversation(principal, turn.conversation_id)
@@ -255,13 +288,13 @@ async def list_openai_input_items(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """What the response was asked, as items."""
     turn, segment = await _response(call)
     rows = await call.runtime.store.turn_rows(turn.id)
-    asked = [row for row in rows if row.role == "user" and not row.internal][:1] if segment.index == 0 else []
-    opening = rows[1 : 1 + len(turn.snapshot.opening)] if segment.index == 0 else []
+    if segment.index:
+        events = await read_events(call.runtime.store, turn.id)
+        return json_response(page_of_items(call, answering_items(turn, segment, events, rows)))
     before: Sequence[Message] = ()
-    if segment.index == 0 and notes_of_turn(turn).has_history:
+    if notes_of_turn(turn).has_history:
         before = await all_rows(call, turn.conversation_id, before=turn.ordinal)
-    own = [structs.replace(row, metadata=OWN_ROW) for row in opening]
-    return json_response(page_of_items(call, items_of([*before, *asked, *own])))
+    return json_response(page_of_items(call, asking_items(turn, before, rows)))
 
 
 # Where a request belongs
@@ -282,9 +315,12 @@ async def _place(call: ApiCall[Any, Any], body: JsonObject) -> tuple[Turn | None
     if previous is not None and named is not None:
         raise InvalidField("Give `previous_response_id` or `conversation`, not both.", field="conversation")
     if previous is not None:
-        turn, segment = await _named_response(call, previous)
+        try:
+            turn, segment = await _named_response(call, previous)
+        except NotFound as exc:
+            raise PreviousResponseNotFound(exc.detail, field="previous_response_id") from exc
         if segment.until is None:
-            raise InvalidField(f"The response {previous} has not ended yet.", field="previous_response_id")
+            raise ConversationBusy(turn.id, turn.started_at)
         return turn, await call.runtime.store.conversation(call.principal, turn.conversation_id)
     if named is None:
         return None, None
@@ -318,6 +354,9 @@ async def _repeated(
             "response that followed.",
             field="input",
         )
+    await _check_options(call, body, turn, items)
+    if body.get("metadata") is not None and metadata_of(body) != metadata_of_segment(turn, segment.index):
+        raise has_changed("metadata")
     await _store_answers(call, turn, await _checked_answers(call, turn, given))
     return segment
 
@@ -334,16 +373,53 @@ async def _go_on(
     for call_id, reason in open_calls.items():
         if call_id not in given or (reason == "approval") != is_decision(given[call_id]):
             what = "approval response" if reason == "approval" else "tool output"
-            raise InvalidField(f"No {what} found for function call {call_id}.", field="input")
+            last = (await segment_after(call.runtime, turn.id, open_calls)).index - 1
+            raise InvalidField(
+                f"No {what} found for function call {call_id}. Send it, or cancel the response "
+                f"{response_id(turn.id, last)} first.",
+                field="input",
+            )
     waited = {str(each.id) for each in turn.wait.calls}
     if unknown := set(given) - waited - _calls_in(items):
         raise InvalidField(f"No tool call found for function call output with call_id {min(unknown)}.", field="input")
+    await _check_options(call, body, turn, items)
     await check_rate(call, Options())
     answers = await _checked_answers(call, turn, {key: item for key, item in given.items() if key in waited})
     segment = await segment_after(call.runtime, turn.id, open_calls)
     if words := [item for item in items if item.get("role") == "user"]:
         await _steer(call, turn, words, segment)
+    if body.get("metadata") is not None:
+        own = {WIRE_KEY: {"metadata": {str(segment.index): _own_metadata(body)}}}
+        await call.runtime.store.add_notes(call.principal, turn.id, own)
     return await _store_answers(call, turn, answers), segment
+
+
+async def _check_options(call: ApiCall[Any, Any], body: JsonObject, turn: Turn, items: Sequence[JsonObject]) -> None:
+    """Raises InvalidField for an option that is wrong, or that a turn which goes on cannot honour any more. Clients
+    send all options again; the same ones are fine."""
+    snapshot, notes = turn.snapshot, notes_of_turn(turn)
+    name = body.get("model")
+    if name is not None and name != notes.model:
+        chosen = await chosen_model(call, name if isinstance(name, str) else None)
+        if chosen not in (ChosenModel(agent_id=snapshot.agent_id), ChosenModel(model=turn.model)):
+            raise has_changed("model")
+    tools = await client_tools(_functions(body))
+    sampling = _sampling({**body, "tools": body.get("tools") or list(snapshot.client_tools)})
+    form = None if _text_of(body).get("format") is None else "text.format"
+    check_kept(body, turn, sampling, tools, limit="max_output_tokens", output=form)
+    for words, field in _instructing(body, items):
+        if words and f"\n\n{words}\n\n" not in f"\n\n{snapshot.instructions}\n\n":
+            raise has_changed(field)
+    if flag(body, "store") is False and notes.is_stored:
+        raise has_changed("store")
+    flag(body, "background")  # a turn that has waited needs no reader
+    _own_metadata(body)
+
+
+def _instructing(body: JsonObject, items: Sequence[JsonObject]) -> list[tuple[str, str]]:
+    """The instructions of the request, each with the name of its field."""
+    told = [(words_of_instruction(item, "input"), "input") for item in items if item.get("role") in INSTRUCTIONS]
+    return [(_given_instructions(body), "instructions"), *told]
 
 
 def _answers_in(items: Sequence[JsonObject]) -> dict[str, JsonObject]:
@@ -443,6 +519,8 @@ async def _ask(
         previous_response_id=body.get("previous_response_id"),
         is_stored=is_stored,
         has_history=bool(asked.past.rows) and conversation is None,
+        told=tuple((role, len(text)) for role, text in asked.told),
+        sizes=asked.sizes if len(asked.sizes) > 1 else (),
     )
     options = Options(
         model=None if conversation is None else chosen.model,
@@ -453,11 +531,7 @@ async def _ask(
         client_tools=await client_tools(_functions(body)),
         ends_with_calls=not is_stored,
         instructions=_instructions(body, asked),
-        sampling=sampling_of(
-            body,
-            max_tokens=whole_number(body, "max_output_tokens"),
-            output=output_format(_text_of(body).get("format"), "text.format"),
-        ),
+        sampling=_sampling(body),
         opening=asked.opening,
         **idempotency_of(call, body),  # type: ignore[arg-type]
     )
@@ -578,10 +652,22 @@ def _own_metadata(body: JsonObject) -> JsonObject:
 
 
 def _instructions(body: JsonObject, asked: AskedQuestion) -> str:
+    return "\n\n".join(filter(None, (_given_instructions(body), asked.instructions)))
+
+
+def _given_instructions(body: JsonObject) -> str:
     given = body.get("instructions")
     if given is not None and not isinstance(given, str):
         raise InvalidField("`instructions` is a text.", field="instructions")
-    return "\n\n".join(filter(None, (given, asked.instructions)))
+    return given or ""
+
+
+def _sampling(body: JsonObject) -> Sampling:
+    return sampling_of(
+        body,
+        max_tokens=whole_number(body, "max_output_tokens"),
+        output=output_format(_text_of(body).get("format"), "text.format"),
+    )
 
 
 def _text_of(body: JsonObject) -> JsonObject:

@@ -4,6 +4,7 @@ A turn that waits (for a person's approval, or for the result of a tool that the
 request brings what is missing, and the next answer begins where the turn goes on. A turn without waits is one segment.
 """
 
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Protocol, cast
 
@@ -16,6 +17,8 @@ from turnkeep.api.http.endpoints import ApiCall
 from turnkeep.api.native.turns import read_events
 from turnkeep.api.wires import last_wait
 from turnkeep.engine.held_turn import USAGE
+from turnkeep.engine.outcomes import STOPPED_WAIT
+from turnkeep.errors import ConversationBusy
 from turnkeep.ids import TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message
@@ -24,7 +27,17 @@ from turnkeep.runtime import Runtime
 from turnkeep.streaming.follow import Take, follow
 from turnkeep.streaming.frames import Cursor, EventFrame, Frame, event_frame
 from turnkeep_client.wire.blocks import Usage
-from turnkeep_client.wire.events import Approval, ClientCalls, Decided, Failure, Recorded, Result, ToolCalls
+from turnkeep_client.wire.events import (
+    Approval,
+    ClientCalls,
+    Decided,
+    Failure,
+    Recorded,
+    Result,
+    Step,
+    ToolCalls,
+    TurnBegan,
+)
 
 Waits = Approval | ClientCalls
 
@@ -51,14 +64,27 @@ class SegmentEncoder(Protocol):
     def encode(self, frame: Frame) -> bytes: ...
 
 
+def response_id(turn_id: TurnId, index: int = 0) -> str:
+    """The id of a segment's response."""
+    own = turn_id.removeprefix("turn_")
+    return f"resp_{own}_{index}" if index else f"resp_{own}"
+
+
+def parse_response_id(text: str) -> tuple[TurnId, int] | None:
+    """The turn and the number of its segment; None if it is no such id."""
+    found = re.fullmatch(r"resp_([0-9a-f]{32})(?:_([1-9]\d{0,5}))?", text)
+    return None if found is None else (TurnId(f"turn_{found[1]}"), int(found[2] or 0))
+
+
 def segments_of(events: Sequence[Recorded]) -> list[Segment]:
     """All segments of a turn with these events, the last of which may have no event yet. A decision alone begins none:
-    the turn may wait for others."""
+    the turn may wait for others. Nor does a stop: the segment in which the turn waited ends with it."""
     found: list[Segment] = []
-    after = 0
+    after, stopped_after = 0, _stopped_after(events)
     for place, recorded in enumerate(events):
         following = events[place + 1].event if place + 1 < len(events) else None
-        is_end = isinstance(recorded.event, Waits) and not isinstance(following, Waits)
+        is_wait = isinstance(recorded.event, Waits) and not isinstance(following, Waits)
+        is_end = is_wait and recorded.seq != stopped_after
         if is_end or isinstance(recorded.event, Result | Failure):
             found.append(Segment(index=len(found), after=after, until=recorded.seq))
             after = recorded.seq
@@ -66,6 +92,35 @@ def segments_of(events: Sequence[Recorded]) -> list[Segment]:
     if not isinstance(last, Waits | Result | Failure):
         found.append(Segment(index=len(found), after=after))
     return found
+
+
+def _stopped_after(events: Sequence[Recorded]) -> int | None:
+    """The number of the event with which the turn began to wait, if it was stopped while it waited."""
+    last = events[-1].event if events else None
+    if not isinstance(last, Failure) or last.code != "cancelled":
+        return None
+    is_open = False
+    for recorded in reversed(events[:-1]):
+        event = recorded.event
+        if isinstance(event, Waits):
+            return recorded.seq if is_open else None
+        if isinstance(event, Step):
+            is_open |= str(event.error).startswith(STOPPED_WAIT)
+        elif not isinstance(event, Decided | TurnBegan):
+            return None
+    return None
+
+
+async def explained(runtime: Runtime, busy: ConversationBusy) -> ConversationBusy:
+    """The error with advice that a client of this wire can follow."""
+    turn_id = TurnId(busy.turn_id)
+    segments = segments_of(await read_events(runtime.store, turn_id))
+    own = response_id(turn_id, segments[-1].index)
+    turn = await runtime.store.claimed_turn(turn_id)
+    reason = turn.wait.reason if turn.status == "waiting" and turn.wait is not None else None
+    missing = {None: "Wait for its end", "approval": "Send its `mcp_approval_response`"}
+    advice = f"{missing.get(reason, 'Send the output of each call')}, or cancel the response {own}."
+    return ConversationBusy(turn_id, turn.started_at, advice=advice, waiting_for=reason)
 
 
 async def newest_turn(call: ApiCall[Any, Any], conversation: Conversation | None) -> Turn | None:
@@ -94,7 +149,8 @@ async def follow_segment(
                 continue
             if isinstance(frame.recorded.event, Waits):
                 shown = [*batch[: place + 1], *await _second_wait(runtime, turn_id, frame)]
-                await prepare_end(runtime, turn_id, encoder, shown[-1].seq)
+                if not await prepare_end(runtime, turn_id, encoder, shown[-1].seq):
+                    continue
                 yield shown
                 return
             if frame.is_terminal:
@@ -108,44 +164,49 @@ async def _second_wait(runtime: Runtime, turn_id: TurnId, frame: EventFrame) -> 
     return [event_frame(each) for each in events if isinstance(each.event, Waits)]
 
 
-async def prepare_end(runtime: Runtime, turn_id: TurnId, encoder: SegmentEncoder, seq: int) -> None:
-    """Tell the encoder that this event ends the segment, when that was, and what the segment has cost."""
-    encoder.ends_at = seq
+async def prepare_end(runtime: Runtime, turn_id: TurnId, encoder: SegmentEncoder, seq: int) -> bool:
+    """Tell the encoder that this event ends the segment, when that was, and what the segment has cost. Returns False
+    if the segment goes on: the turn was stopped while it waited."""
     events = await read_events(runtime.store, turn_id)
     segment = next((each for each in segments_of(events) if each.until == seq), None)
+    if segment is None and _stopped_after(events) == seq:
+        return False
+    encoder.ends_at = seq
     if segment is None:
-        return
+        return True
     last = events[seq - 1].event
-    is_whole = isinstance(last, Result) and segment.index == 0
-    rows = [] if is_whole else await runtime.store.turn_rows(turn_id)
-    if isinstance(last, Waits):
+    is_wait = isinstance(last, Waits)
+    rows = await runtime.store.turn_rows(turn_id) if is_wait or segment.index else []
+    total = Usage()
+    if is_wait:
         iteration = _last_iteration(events[:seq])
         spoken = (row.created_at for row in rows if row.iteration == iteration and row.role == "assistant")
         encoder.ended_at = next(spoken, None)
     else:
-        encoder.ended_at = (await runtime.store.claimed_turn(turn_id)).settled_at
+        turn = await runtime.store.claimed_turn(turn_id)
+        encoder.ended_at = turn.settled_at
+        total = last.usage if isinstance(last, Result) else turn.usage
     encoder.before = events[: segment.after]
-    encoder.usage = _usage_of_segment(segment, events, rows)
+    encoder.usage = _usage_of_segment(segment, events, rows, total)
+    return True
 
 
 def _last_iteration(events: Sequence[Recorded]) -> int:
     return max((each.event.iteration for each in events if isinstance(each.event, ToolCalls)), default=0)
 
 
-def _usage_of_segment(segment: Segment, events: Sequence[Recorded], rows: Sequence[Message]) -> Usage:
-    """The tokens of a segment that has ended. A turn counts its tokens as a whole; the rows of the iterations say what
-    each has cost."""
+def _usage_of_segment(segment: Segment, events: Sequence[Recorded], rows: Sequence[Message], total: Usage) -> Usage:
+    """The tokens of a segment that has ended. A turn counts its tokens as a whole (`total`, once it has ended, also if
+    it was stopped); the rows of the iterations say what each has cost."""
     assert segment.until is not None
-    last = events[segment.until - 1].event
-    if isinstance(last, Result) and segment.index == 0:
-        return last.usage
     costs = {
         row.iteration: msgspec.convert(row.metadata.get(USAGE, {}), Usage)
         for row in rows
         if row.iteration is not None and row.role == "assistant"
     }
-    spent = _sum(costs, events[segment.after : segment.until])
-    return _less(last.usage, _sum(costs, events[: segment.after])) if isinstance(last, Result) else spent
+    if isinstance(events[segment.until - 1].event, Waits):
+        return _sum(costs, events[segment.after : segment.until])
+    return _less(total, _sum(costs, events[: segment.after]))
 
 
 def _sum(costs: Mapping[int, Usage], events: Sequence[Recorded]) -> Usage:
