@@ -348,6 +348,64 @@ class TestApprovers:
         assert turn["waiting_for"]["type"] == "client_tools"
 
 
+NO_DECISIONS: list[Json] = [
+    *("no", "deny", "true", 0, 1, [], None, {}),
+    *({"decision": "deny"}, {"accepted": False}, {"approved": None}, {"approved": "no"}, {"approved": 1}),
+    *({"args": "amount=1"}, {"approved": True, "args": [1]}, {"approved": "no", "args": {"amount": 1}}),
+]
+"""Payloads of AG-UI that do not say whether a call is allowed."""
+
+
+@both
+class TestDecisionsByAgUi:
+    async def ask(self, server: ApiServer, service: Client, user: Client) -> tuple[str, str]:
+        """A turn that waits for an approval, and the id of its interrupt."""
+        server.scripts.say(Call("pay", {"amount": 5}))
+        given = {"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "Pay"}]}
+        response = await user.post(f"/ag-ui?agent={await payer(service)}", json=given)
+        [interrupt] = run_events(response)[-1]["outcome"]["interrupts"]
+        return response.headers["turnkeep-turn"], interrupt["id"]
+
+    async def test_an_approval_must_be_said(self, server: ApiServer, service: Client, user: Client) -> None:
+        turn_id, interrupt_id = await self.ask(server, service, user)
+        entry = {"interruptId": interrupt_id, "status": "resolved"}
+        for wrong in (entry, *({**entry, "payload": payload} for payload in NO_DECISIONS)):
+            refused = await run(user, resume=[wrong])
+            assert code_of(refused) == (422, "invalid_request"), wrong
+            assert "does not say whether the call is allowed" in refused.json()["detail"]
+        for wrong in ({**entry, "status": "done", "payload": True}, {**entry, "status": None}):
+            assert code_of(await run(user, resume=[wrong])) == (422, "invalid_request"), wrong
+        both_ways = [{**entry, "payload": False}, {**entry, "payload": True}]
+        assert code_of(await run(user, resume=both_ways)) == (422, "invalid_request")
+        turn = await user.read(f"/v1/turns/{turn_id}")
+        assert (turn["status"], len(turn["waiting_for"]["calls"])) == ("waiting", 1)
+
+    @pytest.mark.parametrize(
+        "answer, result",
+        [
+            ({"payload": True}, "paid 5"),
+            ({"payload": {"approved": True}}, "paid 5"),
+            ({"payload": {"args": {"amount": 7}}}, "paid 7"),
+            ({"payload": {"approved": True, "args": {"amount": 7}}}, "paid 7"),
+            ({"payload": False}, "Denied by"),
+            ({"payload": {"approved": False, "args": {"amount": 7}}}, "Denied by"),
+            ({"status": "cancelled"}, "Denied by"),
+            ({"status": "cancelled", "payload": {"approved": True}}, "Denied by"),
+        ],
+    )
+    async def test_these_are_decisions(
+        self, server: ApiServer, service: Client, user: Client, answer: Json, result: str
+    ) -> None:
+        _, interrupt_id = await self.ask(server, service, user)
+        events = run_events(await run(user, resume=[{"interruptId": interrupt_id, "status": "resolved", **answer}]))
+        [said] = [event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT"]
+        assert said.startswith(result)
+
+    async def test_null_is_the_same_as_nothing(self, server: ApiServer, user: Client) -> None:
+        asked = await run(user, {"id": "m1", "role": "user", "content": "Hi"}, resume=None, tools=None)
+        assert run_events(asked)[-1]["outcome"] == {"type": "success"}
+
+
 class TestFiles:
     @pytest.mark.parametrize("wire", ["ai-sdk", "ag-ui"])
     async def test_they_are_decoded_beside_the_event_loop(

@@ -8,7 +8,8 @@ has lost its connection, and is given the thread as it is.
 import asyncio
 import base64
 import binascii
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +21,7 @@ from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy
 from turnkeep.api.native.turns import ANY_IMAGE, STREAM, image_of, read_events
 from turnkeep.api.wires import (
     MESSAGE_KEY,
+    NAME_CHARS,
     Answer,
     Asked,
     SentFile,
@@ -70,7 +72,7 @@ class ResumedInterrupt(Struct, frozen=True, kw_only=True, rename="camel"):
     """The answer to an interrupt, whose id is that of a call."""
 
     interrupt_id: str
-    status: str
+    status: Literal["resolved", "cancelled"]
     payload: JsonValue = None
 
 
@@ -80,8 +82,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     thread_id: str
     run_id: str
     messages: list[JsonObject] = []
-    tools: list[ThreadTool] = []
-    resume: list[ResumedInterrupt] = []
+    tools: list[ThreadTool] | None = None
+    resume: list[ResumedInterrupt] | None = None
     protocol_version: str | None = None
 
 
@@ -107,10 +109,11 @@ async def run_by_ag_ui(call: ApiCall[Nothing, WireQuery]) -> ASGIApp:
     """Run an agent in a thread: the input and the events of AG-UI's `HttpAgent`."""
     body = await body_of(call, RunRequest)
     check_count("`messages`", body.messages)
+    decisions = _decisions(body)
     thread = await chat_of(call, body.thread_id)
     waiting = await _waiting_turn(call, thread)
     if waiting is not None:
-        answers = _answers(body, waiting)
+        answers = _answers(body, decisions, waiting)
         if answers:
             return await _go_on(call, body, thread, waiting, answers)
     if body.messages and body.messages[-1].get("role") == "user":
@@ -202,7 +205,7 @@ async def _question(call: ApiCall[Any, WireQuery], body: RunRequest) -> Asked:
         blocks=tuple(blocks),
         file_ids=tuple(file_ids),
         new_files=tuple(new_files),
-        tools=client_tools((each.name, each.description, each.parameters or {}) for each in body.tools),
+        tools=client_tools((each.name, each.description, each.parameters or {}) for each in body.tools or ()),
     )
 
 
@@ -235,13 +238,37 @@ async def _waiting_turn(call: ApiCall[Any, Any], thread: Conversation | None) ->
     return await call.runtime.store.turn(call.principal, thread.running_turn_id)
 
 
-def _answers(body: RunRequest, turn: Turn) -> dict[str, Answer]:
+def _decisions(body: RunRequest) -> dict[str, wire.Decision]:
+    """The decisions in `resume`, by call. Raises InvalidRequest for an entry that does not say what is decided."""
+    found: dict[str, wire.Decision] = {}
+    for n, entry in enumerate(body.resume or ()):
+        if entry.interrupt_id in found:
+            raise InvalidRequest(f"`resume` answers the interrupt {entry.interrupt_id[:NAME_CHARS]!r} twice.")
+        found[entry.interrupt_id] = _decision(entry, f"resume[{n}]")
+    return found
+
+
+def _decision(entry: ResumedInterrupt, place: str) -> wire.Decision:
+    """A cancelled interrupt denies the call. A resolved one must say what is decided: no call runs because of a payload
+    that means something else."""
+    said = entry.payload if isinstance(entry.payload, dict) else {"approved": entry.payload}
+    args, is_allowed = said.get("args"), said.get("approved")
+    if is_allowed is None and isinstance(args, dict):
+        is_allowed = True
+    if entry.status == "cancelled":
+        is_allowed = False
+    if not isinstance(is_allowed, bool) or not (args is None or isinstance(args, dict)):
+        raise InvalidRequest(
+            f"`{place}.payload` does not say whether the call is allowed. Send `true`, `false`, or an object with "
+            "`approved`: true or false. An object with `args` allows the call with these arguments."
+        )
+    return decision_of(entry.interrupt_id, is_allowed=is_allowed, reason=said.get("reason"), args=args)
+
+
+def _answers(body: RunRequest, decisions: Mapping[str, wire.Decision], turn: Turn) -> dict[str, Answer]:
     """The decisions and results for open calls of this turn."""
     open_calls = set() if turn.wait is None else {waited.id for waited in turn.wait.open_calls}
-    found: dict[str, Answer] = {}
-    for entry in body.resume:
-        if entry.interrupt_id in open_calls:
-            found[entry.interrupt_id] = _decision(entry)
+    found: dict[str, Answer] = {call_id: made for call_id, made in decisions.items() if call_id in open_calls}
     for message in body.messages:
         call_id, error = message.get("toolCallId"), message.get("error")
         if message.get("role") != "tool" or call_id not in open_calls:
@@ -251,14 +278,6 @@ def _answers(body: RunRequest, turn: Turn) -> dict[str, Answer]:
         else:
             found[call_id] = CallAnswer(verdict="result", value=message.get("content"))
     return found
-
-
-def _decision(entry: ResumedInterrupt) -> wire.Decision:
-    """A cancelled interrupt denies the call. So does a payload that says so: `false`, or `approved: false`."""
-    payload = entry.payload
-    said = payload if isinstance(payload, dict) else {}
-    is_allowed = entry.status == "resolved" and payload is not False and said.get("approved", True) is True
-    return decision_of(entry.interrupt_id, is_allowed=is_allowed, reason=said.get("reason"), args=said.get("args"))
 
 
 async def _go_on(
