@@ -332,9 +332,10 @@ class TestApprovers:
         chunks = chunks_of(await chat(user, message("Pay"), query=f"?agent={await payer(service)}"))
         first, second = await asyncio.gather(*(chat(user, answered(chunks, approved=True)) for _ in range(2)))
         assert chunks_of(first)[-1]["type"] == chunks_of(second)[-1]["type"] == "finish"
-        late = await chat(user, answered(chunks, approved=False))
-        outputs = [chunk["output"] for chunk in chunks_of(late) if chunk["type"] == "tool-output-available"]
+        again = await chat(user, answered(chunks, approved=True))
+        outputs = [chunk["output"] for chunk in chunks_of(again) if chunk["type"] == "tool-output-available"]
         assert outputs == ["paid 5"]
+        assert code_of(await chat(user, answered(chunks, approved=False))) == (409, "already_decided")
 
     async def test_a_message_without_an_answer_ends_where_the_turn_waits(
         self, server: ApiServer, service: Client, user: Client
@@ -343,9 +344,103 @@ class TestApprovers:
         server.scripts.say(Call("pay", {"amount": 5}), Call("locate"))
         chunks = chunks_of(await chat(user, message("Pay"), query=f"?agent={agent}", tools=[LOCATE]))
         half = chunks_of(await chat(user, answered(chunks, approved=True)))
-        assert [chunk["type"] for chunk in half] == ["start", "finish-step", "finish"]
+        assert [chunk["type"] for chunk in half] == ["start", "tool-approval-response", "finish-step", "finish"]
         turn = await user.read(f"/v1/turns/{chunks[0]['messageId']}")
         assert turn["waiting_for"]["type"] == "client_tools"
+
+
+@both
+class TestDecisionsOfOthers:
+    """Two calls wait, and one of them is decided on another wire."""
+
+    async def ask(
+        self, server: ApiServer, service: Client, user: Client, *, decision: str, **more: Json
+    ) -> tuple[str, str, str]:
+        """The turn, the call that was decided, and the one that is open."""
+        server.scripts.say(Call("pay", {"amount": 5}), Call("pay", {"amount": 6}))
+        asked = await chat(user, message("Pay"), query=f"?agent={await payer(service)}")
+        turn_id = asked.headers["turnkeep-turn"]
+        first, second = (await user.read(f"/v1/turns/{turn_id}"))["waiting_for"]["calls"]
+        await self.decide(user, turn_id, first["id"], decision, **more)
+        return turn_id, first["id"], second["id"]
+
+    async def decide(self, user: Client, turn_id: str, call_id: str, decision: str, **more: Json) -> None:
+        decisions = [{"call_id": call_id, "decision": decision, **more}]
+        assert (await user.post(f"/v1/turns/{turn_id}/approvals", json={"decisions": decisions})).is_success
+
+    def sdk_answer(self, turn_id: str, **approved: bool) -> Json:
+        parts = [
+            {"type": "dynamic-tool", "toolCallId": id_, "state": "approval-responded", "approval": {"approved": said}}
+            for id_, said in approved.items()
+        ]
+        return {"id": turn_id, "role": "assistant", "parts": parts}
+
+    def resume(self, **approved: bool) -> list[Json]:
+        return [{"interruptId": id_, "status": "resolved", "payload": said} for id_, said in approved.items()]
+
+    @pytest.mark.parametrize("decision", ["allow", "deny"])
+    async def test_the_ai_sdk_shows_them(self, server: ApiServer, service: Client, user: Client, decision: str) -> None:
+        _, decided, still_open = await self.ask(server, service, user, decision=decision)
+        chunks = chunks_of(await user.get("/ai-sdk/chat/c1/stream"))
+        [said] = [chunk for chunk in chunks if chunk["type"] == "tool-approval-response"]
+        assert (said["approvalId"], said["approved"]) == (decided, decision == "allow")
+        parts = (await user.read("/ai-sdk/chat/c1/messages"))["messages"][1]["parts"]
+        states = {part["toolCallId"]: part["state"] for part in parts if "toolCallId" in part}
+        assert states == {decided: "approval-responded", still_open: "approval-requested"}
+
+    @pytest.mark.parametrize("wire", ["ai-sdk", "ag-ui"])
+    @pytest.mark.parametrize("is_allowed", [True, False])
+    async def test_another_decision_is_refused_and_changes_nothing(
+        self, server: ApiServer, service: Client, user: Client, wire: str, *, is_allowed: bool
+    ) -> None:
+        turn_id, decided, still_open = await self.ask(server, service, user, decision="allow" if is_allowed else "deny")
+        given = {still_open: True, decided: not is_allowed}
+        words = {"id": "m2", "role": "user", "content": "Quick"}
+        if wire == "ai-sdk":
+            refused = await chat(user, self.sdk_answer(turn_id, **given))
+        else:
+            refused = await run(user, words, thread="c1", resume=self.resume(**given))
+        assert code_of(refused) == (409, "already_decided")
+        assert refused.json()["decision"] == ("allow" if is_allowed else "deny")
+        turn = await user.read(f"/v1/turns/{turn_id}")
+        assert [call["id"] for call in turn["waiting_for"]["calls"]] == [still_open]
+        again = {still_open: True, decided: is_allowed}
+        if wire == "ai-sdk":
+            assert chunks_of(await chat(user, self.sdk_answer(turn_id, **again)))[-1]["type"] == "finish"
+        else:
+            events = run_events(await run(user, thread="c1", resume=self.resume(**again)))
+            assert events[-1]["outcome"] == {"type": "success"}
+        assert (await user.read(f"/v1/turns/{turn_id}"))["status"] == "succeeded"
+        assert "Quick" not in str(server.scripts.requests[-1].messages)
+
+    @pytest.mark.parametrize("wire", ["ai-sdk", "ag-ui"])
+    async def test_another_decision_is_refused_when_the_turn_has_ended(
+        self, server: ApiServer, service: Client, user: Client, wire: str
+    ) -> None:
+        turn_id, first, second = await self.ask(server, service, user, decision="allow", args={"amount": 1})
+        await self.decide(user, turn_id, second, "deny")
+        await user.get(f"/v1/turns/{turn_id}/events")  # to its end
+        for given, is_refused in (({first: True, second: True}, True), ({first: True, second: False}, False)):
+            if wire == "ai-sdk":
+                response = await chat(user, self.sdk_answer(turn_id, **given))
+            else:
+                response = await run(user, thread="c1", resume=self.resume(**given))
+            assert (response.status_code == 409) == is_refused, response.text
+            assert response.status_code in {200, 409}
+
+    async def test_ag_ui_asks_something_new_when_it_cancels_what_has_ended(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        """Its client refuses to run until each interrupt that it has is named."""
+        turn_id, first, second = await self.ask(server, service, user, decision="allow")
+        await self.decide(user, turn_id, second, "allow")
+        await user.get(f"/v1/turns/{turn_id}/events")  # to its end
+        cancelled = [{"interruptId": id_, "status": "cancelled"} for id_ in (first, second)]
+        assert code_of(await run(user, thread="c1", resume=cancelled)) == (409, "already_decided")
+        words = {"id": "m2", "role": "user", "content": "And now?"}
+        assert run_events(await run(user, words, thread="c1", resume=cancelled))[-1]["outcome"] == {"type": "success"}
+        unknown = self.resume(**{fake_id("call"): True})
+        assert code_of(await run(user, thread="c1", resume=unknown)) == (409, "conflict")
 
 
 NO_DECISIONS: list[Json] = [

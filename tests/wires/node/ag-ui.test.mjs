@@ -218,7 +218,10 @@ for (const [version, library] of Object.entries(VERSIONS)) {
       const { waiting_for } = await server.call("GET", `/v1/turns/${turn_id}`);
       const decisions = waiting_for.calls.map(({ id }) => ({ call_id: id, decision: "allow" }));
       await server.call("POST", `/v1/turns/${turn_id}/approvals`, { decisions });
-      const { failure, last } = await run(agent); // its answer is `cancelled`, and comes too late
+      const late = await run(agent); // its answer is `cancelled`, and comes too late
+      assert.match(String(late.failure), /409/);
+      const resume = agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } }));
+      const { failure, last } = await run(agent, undefined, { resume });
       assert.equal(failure, undefined);
       assert.equal(last.outcome.type, "success");
       assert.equal(saidBy(agent), "I pay. |Done.");

@@ -279,6 +279,27 @@ describe("an approval", () => {
     assert.equal(textOf((await reload(chat))[1]), "I pay. |Done.");
   });
 
+  test("is given on another wire, and the page that denies it is told", async () => {
+    const chat = chatOf();
+    const two = script([{ call: "pay", args: { amount: 5 } }, { call: "pay", args: { amount: 6 } }], ["Done."]);
+    await chat.sendMessage({ text: two });
+    const turn = await turnOf(chat);
+    const [{ id: call_id }] = turn.waiting_for.calls;
+    await server.call("POST", `/v1/turns/${turn.id}/approvals`, { decisions: [{ call_id, decision: "allow" }] });
+    const page = chatOf({ id: chat.id });
+    await page.resumeStream();
+    const part = page.lastMessage.parts.find(({ toolCallId }) => toolCallId === call_id);
+    assert.deepEqual([part.state, part.approval.approved], ["approval-responded", true]);
+    assert.equal(page.lastMessage.parts.filter(({ state }) => state === "approval-requested").length, 1);
+    assert.deepEqual(plain(page.lastMessage.parts), (await reload(chat))[1].parts);
+    for (const { approval } of chat.lastMessage.parts.filter(({ state }) => state === "approval-requested"))
+      await chat.addToolApprovalResponse({ id: approval.id, approved: false });
+    await chat.sendMessage();
+    assert.equal(chat.status, "error");
+    assert.match(chat.error.message, /already_decided/);
+    assert.equal((await turnOf(chat)).status, "waiting");
+  });
+
   test("that is never given does not block the chat", async () => {
     const chat = chatOf();
     await chat.sendMessage({ text: paying });

@@ -31,6 +31,7 @@ from turnkeep.api.wires import (
     body_of,
     chat_of,
     check_count,
+    check_decision,
     check_own_rate,
     checked_answers,
     client_tools,
@@ -43,7 +44,7 @@ from turnkeep.api.wires import (
     stream,
     turn_of_message,
 )
-from turnkeep.errors import InvalidRequest
+from turnkeep.errors import Conflict, InvalidRequest
 from turnkeep.fair_queue import owner_of
 from turnkeep.ids import FileId, TurnId, new_turn_id
 from turnkeep.model.conversations import Conversation
@@ -111,12 +112,13 @@ async def run_by_ag_ui(call: ApiCall[Nothing, WireQuery]) -> ASGIApp:
     check_count("`messages`", body.messages)
     decisions = _decisions(body)
     thread = await chat_of(call, body.thread_id)
-    waiting = await _waiting_turn(call, thread)
-    if waiting is not None:
-        answers = _answers(body, decisions, waiting)
+    turn = await _last_turn(call, thread)
+    _check_resume(body, decisions, turn)
+    if turn is not None and turn.status == "waiting":
+        answers = _answers(body, decisions, turn)
         if answers:
-            return await _go_on(call, body, thread, waiting, answers)
-    if body.messages and body.messages[-1].get("role") == "user":
+            return await _go_on(call, body, thread, turn, answers)
+    if _has_question(body):
         asked = await _question(call, body)
         claimed = await ask(call, asked, thread)
         if thread is not None and claimed.turn.error is not None and claimed.turn.error.code == STEERED:
@@ -232,10 +234,14 @@ def _sent_file(part: JsonObject, data: str, media_type: str, n: int) -> SentFile
 # Answers
 
 
-async def _waiting_turn(call: ApiCall[Any, Any], thread: Conversation | None) -> Turn | None:
-    if thread is None or thread.running_turn_id is None or thread.waiting_for is None:
-        return None
-    return await call.runtime.store.turn(call.principal, thread.running_turn_id)
+async def _last_turn(call: ApiCall[Any, Any], thread: Conversation | None) -> Turn | None:
+    """The turn that runs or waits in the thread, or else the last one."""
+    last = None if thread is None else thread.running_turn_id or thread.head_turn_id
+    return None if last is None else await call.runtime.store.turn(call.principal, last)
+
+
+def _has_question(body: RunRequest) -> bool:
+    return bool(body.messages) and body.messages[-1].get("role") == "user"
 
 
 def _decisions(body: RunRequest) -> dict[str, wire.Decision]:
@@ -265,6 +271,27 @@ def _decision(entry: ResumedInterrupt, place: str) -> wire.Decision:
     return decision_of(entry.interrupt_id, is_allowed=is_allowed, reason=said.get("reason"), args=args)
 
 
+def _check_resume(body: RunRequest, decisions: Mapping[str, wire.Decision], turn: Turn | None) -> None:
+    """Raises AlreadyDecided for a decision that contradicts the one that holds, and Conflict for one about a call that
+    the thread does not wait for.
+
+    Before a client asks anything new it must name the interrupts that it still has open, so it cancels those of a turn
+    that has ended. That decides nothing.
+    """
+    for entry in body.resume or ():
+        waited = None if turn is None or turn.wait is None else turn.wait.call(entry.interrupt_id)
+        is_asked = waited is not None and waited.reason == "approval"
+        if entry.status == "cancelled" and (
+            not is_asked or (turn is not None and turn.is_settled and _has_question(body))
+        ):
+            continue
+        if turn is None or waited is None or not is_asked:
+            raise Conflict(
+                f"The thread does not wait for the interrupt {entry.interrupt_id[:NAME_CHARS]!r}. Attach to it again."
+            )
+        check_decision(turn, waited, decisions[entry.interrupt_id])
+
+
 def _answers(body: RunRequest, decisions: Mapping[str, wire.Decision], turn: Turn) -> dict[str, Answer]:
     """The decisions and results for open calls of this turn."""
     open_calls = set() if turn.wait is None else {waited.id for waited in turn.wait.open_calls}
@@ -292,7 +319,7 @@ async def _go_on(
     after = last_wait(await read_events(call.runtime.store, turn.id), answers)
     await checked_answers(call, turn, answers)  # before the words are stored
     steered: str | None = None
-    if body.messages and body.messages[-1].get("role") == "user" and thread is not None:
+    if _has_question(body) and thread is not None:
         asked = await _question(call, body)
         if await turn_of_message(call, thread, asked.message_id) is None:
             if asked.file_ids or asked.new_files or not asked.blocks:

@@ -25,6 +25,7 @@ from turnkeep_client.wire.events import (
     Approval,
     ClientCalls,
     Decided,
+    DecidedCall,
     Failure,
     Files,
     Recorded,
@@ -54,6 +55,8 @@ class ToolPart(Struct):
     is_client: bool = False
     is_asked: bool = False
     """The call needs an approval."""
+    is_allowed: bool | None = None
+    """What the stream has said of the decision."""
     has_begun: bool = False
     has_ended: bool = False
 
@@ -233,19 +236,26 @@ class MessageStream:
         return [*found, *self._ended(event, tool)]
 
     def _allowed(self, call_id: str, tool: ToolPart) -> list[JsonObject]:
-        if not tool.is_asked or tool.has_begun:
+        return [] if tool.has_begun else self._decided(call_id, tool, is_allowed=True)
+
+    def _decided(
+        self, call_id: str, tool: ToolPart, *, is_allowed: bool, reason: str | None = None
+    ) -> list[JsonObject]:
+        """What was decided about a call, once."""
+        if not tool.is_asked or tool.is_allowed is not None:
             return []
-        tool.is_asked = False
-        return [{"type": "tool-approval-response", "approvalId": call_id, "approved": True}]
+        tool.is_allowed = is_allowed
+        said = {"type": "tool-approval-response", "approvalId": call_id, "approved": is_allowed}
+        return [said if reason is None else {**said, "reason": reason}]
 
     def _ended(self, event: Step, tool: ToolPart) -> list[JsonObject]:
         tool.has_ended = True
         found: list[JsonObject]
         if event.status == "succeeded":
             found = [_output(event.id, None if event.result is UNSET else event.result, tool)]
-        elif tool.is_asked and not tool.has_begun:
-            refusal = {"type": "tool-approval-response", "approvalId": event.id, "approved": False}
-            found = [{**refusal, "reason": _words(event)}, {"type": "tool-output-denied", "toolCallId": event.id}]
+        elif tool.is_asked and not tool.has_begun and not tool.is_allowed:
+            found = self._decided(event.id, tool, is_allowed=False, reason=_words(event))
+            found.append({"type": "tool-output-denied", "toolCallId": event.id})
         else:
             error = {"type": "tool-output-error", "toolCallId": event.id, "errorText": _words(event)}
             found = [error | _kind(tool)]
@@ -256,11 +266,19 @@ class MessageStream:
         return found
 
     def _wait(self, event: Approval | ClientCalls | Decided) -> list[JsonObject]:
-        """Clients are asked, and not told what others decide: the steps that follow say it."""
+        """What the page is asked, and what was decided, here or on another wire."""
         if isinstance(event, Decided):
-            return []
+            return [chunk for made in event.decisions for chunk in self._made(made)]
         show = self._asked if isinstance(event, Approval) else self._client_call
         return [chunk for call in event.calls for chunk in show(call)]
+
+    def _made(self, made: DecidedCall) -> list[JsonObject]:
+        tool = self._tools.get(made.call_id)
+        if tool is None or tool.has_ended:
+            return []
+        is_allowed = made.decision == "allow"
+        reason = None if is_allowed else f"Denied by {made.by}{f': {made.reason}' if made.reason else '.'}"
+        return self._decided(made.call_id, tool, is_allowed=is_allowed, reason=reason)
 
     def _asked(self, call: ToolCall) -> list[JsonObject]:
         tool = self._tools[call.id] = ToolPart(call.name, call.args, is_asked=True)
