@@ -527,6 +527,29 @@ class TestFiles:
         assert threads
         assert threading.current_thread() not in threads
 
+    @both
+    async def test_ag_ui_has_their_addresses_when_it_attaches(self, server: ApiServer, user: Client) -> None:
+        files = {"text/plain": b"milk", "image/png": b"\x89PNG\r\n\x1a\n" + bytes(24), "text/csv": b"a,b\n1,2\n"}
+        sent = [
+            {"type": "binary", "mimeType": kind, "filename": f"a.{n}", "data": base64.b64encode(data).decode()}
+            for n, (kind, data) in enumerate(files.items())
+        ]
+        question = {"id": "m1", "role": "user", "content": [{"type": "text", "text": "Look"}, *sent]}
+        first = await run(user, question)
+        assert first.status_code == 200, first.text
+        [shown, _] = run_events(await user.get("/ag-ui/threads/t1/connect"))[1]["messages"]
+        words, *parts = shown["content"]
+        assert words == {"type": "text", "text": "Look"}
+        assert [(part["type"], part["source"]["mimeType"], part["metadata"]) for part in parts] == [
+            ("document", "text/plain", {"filename": "a.0"}),
+            ("image", "image/png", {"filename": "a.1"}),
+            ("document", "text/csv", {"filename": "a.2"}),
+        ]
+        path = httpx.URL(parts[0]["source"]["value"]).path
+        assert (await user.get(path)).content == b"milk"
+        again = await run(user, shown)
+        assert again.headers["turnkeep-turn"] == first.headers["turnkeep-turn"]
+
 
 @both
 class TestWordsWithAnswers:

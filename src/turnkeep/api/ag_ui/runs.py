@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from turnkeep.api.ag_ui.run_stream import RunEvents, RunInfo, messages_of, snapshot_run
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy
+from turnkeep.api.http.responses import address_of
 from turnkeep.api.native.turns import ANY_IMAGE, STREAM, image_of, read_events
 from turnkeep.api.wires import (
     MESSAGE_KEY,
@@ -38,6 +39,7 @@ from turnkeep.api.wires import (
     decision_of,
     file_id_in,
     folded_turns,
+    is_asked,
     last_wait,
     latest_messages,
     options_of,
@@ -53,7 +55,7 @@ from turnkeep.model.turns import Turn
 from turnkeep.model.waits import CallAnswer
 from turnkeep.streaming.connection import HEADERS
 from turnkeep_client import wire
-from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Text, TextPart
+from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Text, TextPart
 
 endpoints = Endpoints("ag-ui")
 
@@ -120,6 +122,10 @@ async def run_by_ag_ui(call: ApiCall[Nothing, WireQuery]) -> ASGIApp:
             return await _go_on(call, body, thread, turn, answers)
     if _has_question(body):
         asked = await _question(call, body)
+        known = await _known_turn(call, thread, asked)
+        if known is not None:
+            check_own_rate(call)
+            return stream(call, known, RunEvents(turn_id=known.id, run=_run(body, has_snapshot=True)))
         claimed = await ask(call, asked, thread)
         if thread is not None and claimed.turn.error is not None and claimed.turn.error.code == STEERED:
             return await _attach(call, thread, _run(body))  # another turn has taken the words
@@ -209,6 +215,16 @@ async def _question(call: ApiCall[Any, WireQuery], body: RunRequest) -> Asked:
         new_files=tuple(new_files),
         tools=client_tools((each.name, each.description, each.parameters or {}) for each in body.tools or ()),
     )
+
+
+async def _known_turn(call: ApiCall[Any, Any], thread: Conversation | None, asked: Asked) -> Turn | None:
+    """The turn of a question that the client has attached to, and sends with the addresses of its files."""
+    if thread is None or not asked.file_ids or not asked.message_id:
+        return None
+    turn_id = await turn_of_message(call, thread, asked.message_id)
+    if turn_id is None or not await is_asked(call, turn_id, asked):
+        return None
+    return await call.runtime.store.turn(call.principal, turn_id)
 
 
 def _source(part: JsonObject) -> tuple[str, str | None, str]:
@@ -352,10 +368,25 @@ async def _history(call: ApiCall[Any, Any], thread: Conversation, *, without: Tu
             shown += answers.get(message.turn_id, ())
         elif message.turn_id not in asked:
             asked.add(message.turn_id)
-            shown.append(_user_message(message))
+            shown.append(_user_message(call, message))
     return shown
 
 
-def _user_message(message: PublicMessage) -> JsonObject:
-    text = "\n\n".join(part.text for part in message.content if isinstance(part, TextPart))
-    return {"id": message.metadata.get(MESSAGE_KEY) or message.id, "role": message.role, "content": text}
+def _user_message(call: ApiCall[Any, Any], message: PublicMessage) -> JsonObject:
+    """The message under the id that the client gave it. Files are parts with their addresses here."""
+    texts = [part.text for part in message.content if isinstance(part, TextPart)]
+    content: JsonValue = "\n\n".join(texts)
+    if message.attachments:
+        parts: list[JsonValue] = [{"type": "text", "text": text} for text in texts]
+        content = [*parts, *(_file_part(call, ref) for ref in message.attachments)]
+    return {"id": message.metadata.get(MESSAGE_KEY) or message.id, "role": message.role, "content": content}
+
+
+def _file_part(call: ApiCall[Any, Any], ref: FileRef) -> JsonObject:
+    kind = ref.mime_type.partition("/")[0]
+    url = f"{address_of(call.runtime.settings, call.headers.get('host'))}/v1/files/{ref.file_id}/content"
+    return {
+        "type": kind if kind in {"image", "audio", "video"} else "document",
+        "source": {"type": "url", "value": url, "mimeType": ref.mime_type},
+        "metadata": {"filename": ref.name},
+    }
