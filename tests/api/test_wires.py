@@ -616,6 +616,28 @@ class TestRefusals:
         assert words in response.json()["detail"]
         assert (await user.read("/v1/conversations"))["data"] == []
 
+    @pytest.mark.parametrize(
+        "part", [{"type": "text", "text": text} for text in (None, 5, True, ["a"])] + [{"type": "text"}]
+    )
+    async def test_a_text_that_is_none(self, server: ApiServer, user: Client, part: Json) -> None:
+        words = {"type": "text", "text": "Hi"}
+        by_sdk = await chat(user, {"id": "m1", "role": "user", "parts": [words, part]})
+        by_ag_ui = await run(user, {"id": "m1", "role": "user", "content": [words, part]})
+        for response, place in ((by_sdk, "parts[1].text"), (by_ag_ui, "content[1].text")):
+            assert code_of(response) == (422, "invalid_request")
+            assert f"`{place}` is not a text" in response.json()["detail"]
+        assert (await user.read("/v1/conversations"))["data"] == []
+
+    @pytest.mark.parametrize("id_", ["a/b", "/", "a\\b", ".", ".."])
+    async def test_an_id_that_no_address_can_have(self, server: ApiServer, user: Client, id_: str) -> None:
+        """A chat of this id could be asked, and never read."""
+        by_sdk = await chat(user, message("Hi"), chat_id=id_)
+        by_ag_ui = await run(user, {"id": "m1", "role": "user", "content": "Hi"}, thread=id_)
+        for response in (by_sdk, by_ag_ui):
+            assert code_of(response) == (422, "invalid_request")
+            assert "it has no `/`" in response.json()["detail"]
+        assert (await user.read("/v1/conversations"))["data"] == []
+
     async def test_answers_to_what_was_never_asked(self, server: ApiServer, user: Client) -> None:
         strange = {"id": fake_id("turn"), "role": "assistant", "parts": []}
         assert code_of(await chat(user, strange)) == (404, "not_found")

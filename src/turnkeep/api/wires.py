@@ -162,6 +162,10 @@ async def chat_of(call: ApiCall[Any, Any], chat_id: str) -> Conversation | None:
     under its own id. Raises NotFound for such an id that the caller does not see."""
     if not 1 <= len(chat_id) <= NAME_CHARS:
         raise InvalidRequest(f"The id of a chat has 1 to {NAME_CHARS} characters.")
+    if "/" in chat_id or "\\" in chat_id or chat_id in {".", ".."}:
+        raise InvalidRequest(
+            "The id of a chat is a part of an address, so it has no `/` and no `\\`, and is not `.` or `..`."
+        )
     found: Conversation | None = await call.runtime.store.conversation_of_host(call.principal, chat_id)
     if found is None and _CONVERSATION_ID.fullmatch(chat_id):
         found = await call.runtime.store.conversation(call.principal, ConversationId(chat_id))
@@ -271,6 +275,14 @@ class SentFile(Struct, frozen=True):
             return cls(name, media_type, data, digest)
         word = re.sub("[^a-z0-9]", "", media_type.partition("/")[2].partition("+")[0].lower())
         return cls(f"file.{_EXTENSIONS.get(word, word or 'bin')}", media_type, data, digest)
+
+
+def text_of(part: JsonObject, place: str) -> str:
+    """The words of a text part. Raises InvalidRequest if it has none."""
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise InvalidRequest(f"`{place}.text` is not a text.")
+    return text
 
 
 def file_id_in(url: str) -> FileId | None:

@@ -44,6 +44,7 @@ from turnkeep.api.wires import (
     latest_messages,
     options_of,
     stream,
+    text_of,
     turn_of_message,
 )
 from turnkeep.errors import Conflict, InvalidRequest
@@ -195,8 +196,8 @@ async def _question(call: ApiCall[Any, WireQuery], body: RunRequest) -> Asked:
         if not isinstance(part, dict):
             raise InvalidRequest(f"`content[{n}]` is no object.")
         if part.get("type") == "text":
-            if str(part.get("text", "")).strip():
-                blocks.append(Text(text=str(part["text"])))
+            if (text := text_of(part, f"content[{n}]")).strip():
+                blocks.append(Text(text=text))
             continue
         url, data, media_type = _source(part)
         if data is not None:

@@ -40,6 +40,7 @@ from turnkeep.api.wires import (
     latest_messages,
     regenerate,
     stream,
+    text_of,
     turn_of_message,
 )
 from turnkeep.errors import Conflict, InvalidRequest, NotFound
@@ -192,8 +193,8 @@ async def _question(call: ApiCall[Any, Any], body: SdkRequest, message: SdkMessa
     for n, part in enumerate(message.parts):
         match part.get("type"):
             case "text":
-                if str(part.get("text", "")).strip():
-                    blocks.append(Text(text=str(part["text"])))
+                if (text := text_of(part, f"parts[{n}]")).strip():
+                    blocks.append(Text(text=text))
             case "file":
                 url, place = str(part.get("url", "")), f"parts[{n}]"
                 if (file_id := file_id_in(url)) is not None:
