@@ -221,6 +221,44 @@ class TestAnApproval:
         assert result in str(step.get("result", step.get("error")))
 
 
+class TestAConversationThatIsGone:
+    """The tab remembers its conversation. It must not be stuck with one that it cannot have."""
+
+    async def test_is_replaced_when_another_user_comes(self, harness: Harness, host: Host) -> None:
+        harness.scripts.say("Hello Ann.")
+        page = await host.open()
+        await send(page, "I am Ann.")
+        await expect(answers(page)).to_contain_text("Hello Ann.")
+        host.user = "bob"
+        await page.reload()
+        harness.scripts.say("Hello Bob.")
+        await send(page, "I am Bob.")
+        await expect(answers(page)).to_contain_text("Hello Bob.")
+        await page.reload()
+        await expect(answers(page)).to_contain_text("Hello Bob.")
+        await expect(page.get_by_role("article", name="You")).to_have_text(["I am Bob."])
+
+    @pytest.mark.parametrize("is_reloaded", [True, False])
+    async def test_is_replaced_when_it_was_deleted(self, harness: Harness, host: Host, *, is_reloaded: bool) -> None:
+        harness.scripts.say("First.")
+        page = await host.open()
+        await send(page, "One")
+        await expect(answers(page)).to_contain_text("First.")
+        await expect(page.locator("[aria-busy=true]")).to_have_count(0)
+        operator = await harness.server.operator()
+        ann = await harness.server.client(operator.key, turnkeep_user="ann")
+        [conversation] = (await ann.read("/v1/conversations"))["data"]
+        assert (await ann.delete(f"/v1/conversations/{conversation['id']}")).is_success
+        if is_reloaded:
+            await page.reload()
+        harness.scripts.say("Second.")
+        await send(page, "Two")
+        await expect(answers(page)).to_have_text(["Second."])
+        await expect(page.get_by_role("article", name="You")).to_have_text(["Two"])
+        [another] = (await ann.read("/v1/conversations"))["data"]
+        assert another["id"] != conversation["id"]
+
+
 async def test_a_page_that_is_not_allowed_is_refused(harness: Harness, built_page: Path, ports: list[int]) -> None:
     host = Host(harness, built_page, ports[1])
     runner = await host.start()
