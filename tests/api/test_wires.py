@@ -19,7 +19,8 @@ from tests.api.test_turns import ModelPause
 from turnkeep.api import wires
 from turnkeep.config import Settings
 from turnkeep.fair_queue import Owner
-from turnkeep.providers.scripted import Call, Until
+from turnkeep.providers.ports import ProviderFailed
+from turnkeep.providers.scripted import Call, Fail, Until
 from turnkeep.runtime import LARGE_BODIES_AT_ONCE
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
@@ -283,6 +284,31 @@ class TestOneTurnOnEveryWire:
             asked = {"id": "m1", "role": "user", "content": "Hi"}
             assert code_of(await run(other, asked, thread=unknown)) == (404, "not_found")
         assert (await other.read("/v1/conversations"))["data"] == []
+
+
+@both
+class TestTurnsThatEndWithoutAWord:
+    async def test_have_a_message_after_a_reload_too(self, server: ApiServer, user: Client) -> None:
+        server.scripts.say(Fail(ProviderFailed("The model broke.")))
+        failed = chunks_of(await chat(user, message("One", "m1")))
+        assert failed[-1]["type"] == "error"
+        pause = ModelPause()
+        server.scripts.say(Until(pause.wait), "Late.")
+        asking = asyncio.create_task(chat(user, message("Two", "m2")))
+        await pause.reached.wait()
+        [conversation] = (await user.read("/v1/conversations?external_id=c1"))["data"]
+        turn_id = conversation["running_turn"]["id"]
+        assert (await user.post(f"/v1/turns/{turn_id}/cancel")).is_success
+        assert chunks_of(await asking)[-1]["type"] == "abort"
+        assert (await chat(user, message("Three", "m3"))).status_code == 200
+        shown = (await user.read("/ai-sdk/chat/c1/messages"))["messages"]
+        assert [each["role"] for each in shown] == ["user", "assistant"] * 3
+        assert [each["parts"] for each in shown[1:4:2]] == [[{"type": "step-start"}]] * 2
+        assert [each["id"] for each in shown[1:4:2]] == [failed[0]["messageId"], turn_id]
+        native = (await user.read(f"/v1/conversations/{conversation['id']}/messages"))["data"]
+        errors = {each["turn_id"]: each["error"] for each in native}
+        assert [each["metadata"].get("error") for each in shown[1::2]] == [errors[each["id"]] for each in shown[1::2]]
+        assert [(errors[each["id"]] or {}).get("code") for each in shown[1::2]][1:] == ["cancelled", None]
 
 
 @both

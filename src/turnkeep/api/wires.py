@@ -57,6 +57,8 @@ MESSAGE_KEY = "client_message_id"
 """Under this name the metadata of a turn has the id that the client gave to its question."""
 QUESTION_KEY = "client_message_hash"
 """Under this name the metadata of an edited question has its hash: a repeated edit is known by it."""
+STEERED = "steered"
+"""The error of a turn whose words another turn has taken."""
 MESSAGES_AT_ONCE = 100
 MOST_MESSAGES = 1_000
 """How many messages of a chat, the newest, a client gets at once."""

@@ -357,6 +357,22 @@ describe("an end that is no answer", () => {
     await assertSameAfterReload(chat);
   });
 
+  test("an error and a stop before any word are the same after a reload", async () => {
+    const chat = chatOf();
+    await chat.sendMessage({ text: script([{ fail: "The model broke." }]) });
+    assert.equal(chat.status, "error");
+    assert.deepEqual(typesOf(chat.lastMessage), ["step-start"]);
+    assert.match(chat.lastMessage.metadata.error.message, /The model broke/);
+    await assertSameAfterReload(chat);
+    const sent = chat.sendMessage({ text: script([{ pause: 60 }, "Late."]) });
+    const turnId = await until(() => chat.messages.length === 4 && chat.lastMessage.metadata?.turn_id);
+    await server.call("POST", `/v1/turns/${turnId}/cancel`);
+    await sent;
+    assert.equal(chat.status, "ready");
+    assert.equal(chat.lastMessage.metadata.error.code, "cancelled");
+    await assertSameAfterReload(chat);
+  });
+
   test("a stop really stops: the turn is named in the metadata", async () => {
     const chat = chatOf();
     const sent = chat.sendMessage({ text: script(["One ", { pause: 60 }, "two"]) });
@@ -420,8 +436,8 @@ describe("the golden turn", () => {
     assert.deepEqual(plain(whole), plain(replayed));
     assert.equal(textOf(whole), "Let me look.|I will pay, and ask you.|Paid. Snow in Oslo [1].");
     assert.deepEqual(typesOf(whole), [
-      "step-start", "reasoning", "text", "dynamic-tool", "dynamic-tool", "source-url", "source-document", "file",
-      "steering-message", "step-start", "text", "dynamic-tool", "dynamic-tool", "tool-locate", "step-start", "text",
+      "step-start", "reasoning", "text", "dynamic-tool", "dynamic-tool", "source-url", "source-document", "steering-message",
+      "step-start", "text", "file", "dynamic-tool", "dynamic-tool", "tool-locate", "step-start", "text",
     ]);
   });
 });

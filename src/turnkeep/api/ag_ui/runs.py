@@ -23,6 +23,7 @@ from turnkeep.api.native.turns import ANY_IMAGE, STREAM, image_of, read_events
 from turnkeep.api.wires import (
     MESSAGE_KEY,
     NAME_CHARS,
+    STEERED,
     Answer,
     Asked,
     SentFile,
@@ -59,9 +60,6 @@ from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Text, TextPart
 
 endpoints = Endpoints("ag-ui")
-
-STEERED = "steered"
-"""The error of a turn whose words another turn has taken."""
 
 
 class ThreadTool(Struct, frozen=True, kw_only=True):

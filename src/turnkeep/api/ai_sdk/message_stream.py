@@ -83,6 +83,9 @@ class MessageStream:
         self._pending: set[str] = set()
         """Calls of the current iteration that have not ended."""
         self._sources: dict[Source, None] = {}
+        self._files: list[JsonObject] = []
+        """Files that come behind the words of their iteration. Their event may be recorded while these are spoken, and
+        a replay has it before them."""
 
     def encode(self, frame: Frame) -> bytes:
         return b"".join(sse.frame(_json(chunk) if chunk else DONE) for chunk in self.chunks(frame))
@@ -117,8 +120,8 @@ class MessageStream:
                 self._is_step_stored = True
                 return [self._source(source) for source in dict.fromkeys(new)]
             case Files():
-                self._is_step_stored = True
-                return [self._file(msgspec.to_builtins(file)) for file in event.files]
+                self._files += [self._file(msgspec.to_builtins(file)) for file in event.files]
+                return []
             case Reset():
                 return self._reset()
             case Approval() | ClientCalls() | Decided():
@@ -130,7 +133,7 @@ class MessageStream:
             case Result():
                 return [*self._complete(event), *self._finish_step(), *self._finish(event)]
             case Failure():
-                return [*self._end_texts(), *self._finish_step(), *self._failed(event)]
+                return [*self._end_texts(), *self._take_files(), *self._finish_step(), *self._failed(event)]
             case _:
                 assert_never(event)
 
@@ -156,9 +159,11 @@ class MessageStream:
         return [{"type": "finish", "finishReason": reason, "messageMetadata": metadata}, {}]
 
     def _failed(self, event: Failure) -> list[JsonObject]:
+        metadata = {**self._metadata, "error": {"code": event.code, "message": event.message}}
+        found: list[JsonObject] = [{"type": "message-metadata", "messageMetadata": metadata}]
         if event.code == CANCELLED:
-            return [{"type": "abort", "reason": event.message}, {}]
-        return [{"type": "error", "errorText": event.message}, {}]
+            return [*found, {"type": "abort", "reason": event.message}, {}]
+        return [*found, {"type": "error", "errorText": event.message}, {}]
 
     # Steps
 
@@ -206,7 +211,7 @@ class MessageStream:
             found += self._say(kind, text)
         if isinstance(event, ToolCalls) and event.calls and not self._sent.said:
             found += self._next_step()
-        found += self._end_texts()
+        found += [*self._end_texts(), *self._take_files()]
         self._sent = SentWords()
         self._is_step_stored = True
         return found
@@ -299,6 +304,10 @@ class MessageStream:
         media_type = "text/csv" if source.table_id is not None else "text/plain"
         return {"type": "source-document", "mediaType": media_type, **common}
 
+    def _take_files(self) -> list[JsonObject]:
+        taken, self._files = self._files, []
+        return taken
+
     def _file(self, file: JsonObject) -> JsonObject:
         return {
             "type": "file",
@@ -355,7 +364,7 @@ class MessageFold:
 
     def add(self, chunk: JsonObject) -> None:
         match chunk.get("type", "").split("-"):
-            case ["start" | "finish"]:
+            case ["start" | "finish"] | ["message", "metadata"]:
                 self._metadata = self._metadata | chunk.get("messageMetadata", {})
             case ["start", "step"]:
                 self._parts.append({"type": "step-start"})
