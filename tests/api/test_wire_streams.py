@@ -12,7 +12,7 @@ from turnkeep.ids import TurnId
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
 from turnkeep.streaming.hub import frames_of
 from turnkeep_client.wire.blocks import ReasoningPart, TextPart, Usage
-from turnkeep_client.wire.events import Recorded, Result, TurnBegan
+from turnkeep_client.wire.events import Failure, Files, Recorded, Result, TurnBegan
 
 TURN = TurnId("turn_x")
 COMPLETE = [name for name in golden.names() if name != "failed"]
@@ -78,6 +78,31 @@ class TestPreviewsThatWereNotTheBeginning:
             *("start", "start-step", "reasoning-start", "reasoning-delta", "text-start", "text-delta", "text-delta"),
             *("reasoning-end", "text-end", "finish-step", "finish", ""),
         ]
+
+
+class TestFilesThatComeWhileWordsAreSpoken:
+    """A sandbox writes a file, and it is found when the turn ends: behind the previews, and before their event."""
+
+    def test_are_behind_the_words_live_and_in_a_replay(self) -> None:
+        [files] = [recorded.event for recorded in golden.events_of("sandbox") if isinstance(recorded.event, Files)]
+        began, words, ended = turn_of(("text", "Here it"), text="Here it is.")
+        assert isinstance(ended, EventFrame)
+        found = EventFrame(seq=2, recorded=Recorded(seq=2, event=files))
+        last = EventFrame(seq=3, recorded=Recorded(seq=3, event=ended.recorded.event))
+        live = message_of(TURN, [began, words, found, last], base_url="")
+        assert [part["type"] for part in live["parts"]] == ["step-start", "text", "file"]
+        assert live == message_of(TURN, [began, found, last], base_url="")
+
+
+class TestATurnThatFailed:
+    @pytest.mark.parametrize("code, end", [("provider_error", "error"), ("cancelled", "abort")])
+    def test_has_its_error_in_the_metadata(self, code: str, end: str) -> None:
+        [began, _] = turn_of(text="")
+        failure = EventFrame(seq=2, recorded=Recorded(seq=2, event=Failure(code=code, message="It broke.")))
+        assert types_of([began, failure]) == ["start", "start-step", "finish-step", "message-metadata", end, ""]
+        message = message_of(TURN, [began, failure], base_url="")
+        assert message["parts"] == [{"type": "step-start"}]
+        assert message["metadata"]["error"] == {"code": code, "message": "It broke."}
 
 
 class TestAStreamThatBeginsAfterAWait:

@@ -19,7 +19,8 @@ from tests.api.test_turns import ModelPause
 from turnkeep.api import wires
 from turnkeep.config import Settings
 from turnkeep.fair_queue import Owner
-from turnkeep.providers.scripted import Call, Until
+from turnkeep.providers.ports import ProviderFailed
+from turnkeep.providers.scripted import Call, Fail, Until
 from turnkeep.runtime import LARGE_BODIES_AT_ONCE
 from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
@@ -286,6 +287,31 @@ class TestOneTurnOnEveryWire:
 
 
 @both
+class TestTurnsThatEndWithoutAWord:
+    async def test_have_a_message_after_a_reload_too(self, server: ApiServer, user: Client) -> None:
+        server.scripts.say(Fail(ProviderFailed("The model broke.")))
+        failed = chunks_of(await chat(user, message("One", "m1")))
+        assert failed[-1]["type"] == "error"
+        pause = ModelPause()
+        server.scripts.say(Until(pause.wait), "Late.")
+        asking = asyncio.create_task(chat(user, message("Two", "m2")))
+        await pause.reached.wait()
+        [conversation] = (await user.read("/v1/conversations?external_id=c1"))["data"]
+        turn_id = conversation["running_turn"]["id"]
+        assert (await user.post(f"/v1/turns/{turn_id}/cancel")).is_success
+        assert chunks_of(await asking)[-1]["type"] == "abort"
+        assert (await chat(user, message("Three", "m3"))).status_code == 200
+        shown = (await user.read("/ai-sdk/chat/c1/messages"))["messages"]
+        assert [each["role"] for each in shown] == ["user", "assistant"] * 3
+        assert [each["parts"] for each in shown[1:4:2]] == [[{"type": "step-start"}]] * 2
+        assert [each["id"] for each in shown[1:4:2]] == [failed[0]["messageId"], turn_id]
+        native = (await user.read(f"/v1/conversations/{conversation['id']}/messages"))["data"]
+        errors = {each["turn_id"]: each["error"] for each in native}
+        assert [each["metadata"].get("error") for each in shown[1::2]] == [errors[each["id"]] for each in shown[1::2]]
+        assert [(errors[each["id"]] or {}).get("code") for each in shown[1::2]][1:] == ["cancelled", None]
+
+
+@both
 class TestLongChats:
     async def test_the_newest_messages_come_first(
         self, server: ApiServer, user: Client, monkeypatch: pytest.MonkeyPatch
@@ -332,9 +358,10 @@ class TestApprovers:
         chunks = chunks_of(await chat(user, message("Pay"), query=f"?agent={await payer(service)}"))
         first, second = await asyncio.gather(*(chat(user, answered(chunks, approved=True)) for _ in range(2)))
         assert chunks_of(first)[-1]["type"] == chunks_of(second)[-1]["type"] == "finish"
-        late = await chat(user, answered(chunks, approved=False))
-        outputs = [chunk["output"] for chunk in chunks_of(late) if chunk["type"] == "tool-output-available"]
+        again = await chat(user, answered(chunks, approved=True))
+        outputs = [chunk["output"] for chunk in chunks_of(again) if chunk["type"] == "tool-output-available"]
         assert outputs == ["paid 5"]
+        assert code_of(await chat(user, answered(chunks, approved=False))) == (409, "already_decided")
 
     async def test_a_message_without_an_answer_ends_where_the_turn_waits(
         self, server: ApiServer, service: Client, user: Client
@@ -343,9 +370,161 @@ class TestApprovers:
         server.scripts.say(Call("pay", {"amount": 5}), Call("locate"))
         chunks = chunks_of(await chat(user, message("Pay"), query=f"?agent={agent}", tools=[LOCATE]))
         half = chunks_of(await chat(user, answered(chunks, approved=True)))
-        assert [chunk["type"] for chunk in half] == ["start", "finish-step", "finish"]
+        assert [chunk["type"] for chunk in half] == ["start", "tool-approval-response", "finish-step", "finish"]
         turn = await user.read(f"/v1/turns/{chunks[0]['messageId']}")
         assert turn["waiting_for"]["type"] == "client_tools"
+
+
+@both
+class TestDecisionsOfOthers:
+    """Two calls wait, and one of them is decided on another wire."""
+
+    async def ask(
+        self, server: ApiServer, service: Client, user: Client, *, decision: str, **more: Json
+    ) -> tuple[str, str, str]:
+        """The turn, the call that was decided, and the one that is open."""
+        server.scripts.say(Call("pay", {"amount": 5}), Call("pay", {"amount": 6}))
+        asked = await chat(user, message("Pay"), query=f"?agent={await payer(service)}")
+        turn_id = asked.headers["turnkeep-turn"]
+        first, second = (await user.read(f"/v1/turns/{turn_id}"))["waiting_for"]["calls"]
+        await self.decide(user, turn_id, first["id"], decision, **more)
+        return turn_id, first["id"], second["id"]
+
+    async def decide(self, user: Client, turn_id: str, call_id: str, decision: str, **more: Json) -> None:
+        decisions = [{"call_id": call_id, "decision": decision, **more}]
+        assert (await user.post(f"/v1/turns/{turn_id}/approvals", json={"decisions": decisions})).is_success
+
+    def sdk_answer(self, turn_id: str, **approved: bool) -> Json:
+        parts = [
+            {"type": "dynamic-tool", "toolCallId": id_, "state": "approval-responded", "approval": {"approved": said}}
+            for id_, said in approved.items()
+        ]
+        return {"id": turn_id, "role": "assistant", "parts": parts}
+
+    def resume(self, **approved: bool) -> list[Json]:
+        return [{"interruptId": id_, "status": "resolved", "payload": said} for id_, said in approved.items()]
+
+    @pytest.mark.parametrize("decision", ["allow", "deny"])
+    async def test_the_ai_sdk_shows_them(self, server: ApiServer, service: Client, user: Client, decision: str) -> None:
+        _, decided, still_open = await self.ask(server, service, user, decision=decision)
+        chunks = chunks_of(await user.get("/ai-sdk/chat/c1/stream"))
+        [said] = [chunk for chunk in chunks if chunk["type"] == "tool-approval-response"]
+        assert (said["approvalId"], said["approved"]) == (decided, decision == "allow")
+        parts = (await user.read("/ai-sdk/chat/c1/messages"))["messages"][1]["parts"]
+        states = {part["toolCallId"]: part["state"] for part in parts if "toolCallId" in part}
+        assert states == {decided: "approval-responded", still_open: "approval-requested"}
+
+    @pytest.mark.parametrize("wire", ["ai-sdk", "ag-ui"])
+    @pytest.mark.parametrize("is_allowed", [True, False])
+    async def test_another_decision_is_refused_and_changes_nothing(
+        self, server: ApiServer, service: Client, user: Client, wire: str, *, is_allowed: bool
+    ) -> None:
+        turn_id, decided, still_open = await self.ask(server, service, user, decision="allow" if is_allowed else "deny")
+        given = {still_open: True, decided: not is_allowed}
+        words = {"id": "m2", "role": "user", "content": "Quick"}
+        if wire == "ai-sdk":
+            refused = await chat(user, self.sdk_answer(turn_id, **given))
+        else:
+            refused = await run(user, words, thread="c1", resume=self.resume(**given))
+        assert code_of(refused) == (409, "already_decided")
+        assert refused.json()["decision"] == ("allow" if is_allowed else "deny")
+        turn = await user.read(f"/v1/turns/{turn_id}")
+        assert [call["id"] for call in turn["waiting_for"]["calls"]] == [still_open]
+        again = {still_open: True, decided: is_allowed}
+        if wire == "ai-sdk":
+            assert chunks_of(await chat(user, self.sdk_answer(turn_id, **again)))[-1]["type"] == "finish"
+        else:
+            events = run_events(await run(user, thread="c1", resume=self.resume(**again)))
+            assert events[-1]["outcome"] == {"type": "success"}
+        assert (await user.read(f"/v1/turns/{turn_id}"))["status"] == "succeeded"
+        assert "Quick" not in str(server.scripts.requests[-1].messages)
+
+    @pytest.mark.parametrize("wire", ["ai-sdk", "ag-ui"])
+    async def test_another_decision_is_refused_when_the_turn_has_ended(
+        self, server: ApiServer, service: Client, user: Client, wire: str
+    ) -> None:
+        turn_id, first, second = await self.ask(server, service, user, decision="allow", args={"amount": 1})
+        await self.decide(user, turn_id, second, "deny")
+        await user.get(f"/v1/turns/{turn_id}/events")  # to its end
+        for given, is_refused in (({first: True, second: True}, True), ({first: True, second: False}, False)):
+            if wire == "ai-sdk":
+                response = await chat(user, self.sdk_answer(turn_id, **given))
+            else:
+                response = await run(user, thread="c1", resume=self.resume(**given))
+            assert (response.status_code == 409) == is_refused, response.text
+            assert response.status_code in {200, 409}
+
+    async def test_ag_ui_asks_something_new_when_it_cancels_what_has_ended(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        """Its client refuses to run until each interrupt that it has is named."""
+        turn_id, first, second = await self.ask(server, service, user, decision="allow")
+        await self.decide(user, turn_id, second, "allow")
+        await user.get(f"/v1/turns/{turn_id}/events")  # to its end
+        cancelled = [{"interruptId": id_, "status": "cancelled"} for id_ in (first, second)]
+        assert code_of(await run(user, thread="c1", resume=cancelled)) == (409, "already_decided")
+        words = {"id": "m2", "role": "user", "content": "And now?"}
+        assert run_events(await run(user, words, thread="c1", resume=cancelled))[-1]["outcome"] == {"type": "success"}
+        unknown = self.resume(**{fake_id("call"): True})
+        assert code_of(await run(user, thread="c1", resume=unknown)) == (409, "conflict")
+
+
+NO_DECISIONS: list[Json] = [
+    *("no", "deny", "true", 0, 1, [], None, {}),
+    *({"decision": "deny"}, {"accepted": False}, {"approved": None}, {"approved": "no"}, {"approved": 1}),
+    *({"args": "amount=1"}, {"approved": True, "args": [1]}, {"approved": "no", "args": {"amount": 1}}),
+]
+"""Payloads of AG-UI that do not say whether a call is allowed."""
+
+
+@both
+class TestDecisionsByAgUi:
+    async def ask(self, server: ApiServer, service: Client, user: Client) -> tuple[str, str]:
+        """A turn that waits for an approval, and the id of its interrupt."""
+        server.scripts.say(Call("pay", {"amount": 5}))
+        given = {"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "Pay"}]}
+        response = await user.post(f"/ag-ui?agent={await payer(service)}", json=given)
+        [interrupt] = run_events(response)[-1]["outcome"]["interrupts"]
+        return response.headers["turnkeep-turn"], interrupt["id"]
+
+    async def test_an_approval_must_be_said(self, server: ApiServer, service: Client, user: Client) -> None:
+        turn_id, interrupt_id = await self.ask(server, service, user)
+        entry = {"interruptId": interrupt_id, "status": "resolved"}
+        for wrong in (entry, *({**entry, "payload": payload} for payload in NO_DECISIONS)):
+            refused = await run(user, resume=[wrong])
+            assert code_of(refused) == (422, "invalid_request"), wrong
+            assert "does not say whether the call is allowed" in refused.json()["detail"]
+        for wrong in ({**entry, "status": "done", "payload": True}, {**entry, "status": None}):
+            assert code_of(await run(user, resume=[wrong])) == (422, "invalid_request"), wrong
+        both_ways = [{**entry, "payload": False}, {**entry, "payload": True}]
+        assert code_of(await run(user, resume=both_ways)) == (422, "invalid_request")
+        turn = await user.read(f"/v1/turns/{turn_id}")
+        assert (turn["status"], len(turn["waiting_for"]["calls"])) == ("waiting", 1)
+
+    @pytest.mark.parametrize(
+        "answer, result",
+        [
+            ({"payload": True}, "paid 5"),
+            ({"payload": {"approved": True}}, "paid 5"),
+            ({"payload": {"args": {"amount": 7}}}, "paid 7"),
+            ({"payload": {"approved": True, "args": {"amount": 7}}}, "paid 7"),
+            ({"payload": False}, "Denied by"),
+            ({"payload": {"approved": False, "args": {"amount": 7}}}, "Denied by"),
+            ({"status": "cancelled"}, "Denied by"),
+            ({"status": "cancelled", "payload": {"approved": True}}, "Denied by"),
+        ],
+    )
+    async def test_these_are_decisions(
+        self, server: ApiServer, service: Client, user: Client, answer: Json, result: str
+    ) -> None:
+        _, interrupt_id = await self.ask(server, service, user)
+        events = run_events(await run(user, resume=[{"interruptId": interrupt_id, "status": "resolved", **answer}]))
+        [said] = [event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT"]
+        assert said.startswith(result)
+
+    async def test_null_is_the_same_as_nothing(self, server: ApiServer, user: Client) -> None:
+        asked = await run(user, {"id": "m1", "role": "user", "content": "Hi"}, resume=None, tools=None)
+        assert run_events(asked)[-1]["outcome"] == {"type": "success"}
 
 
 class TestFiles:
@@ -373,6 +552,29 @@ class TestFiles:
         assert response.status_code == 200, response.text
         assert threads
         assert threading.current_thread() not in threads
+
+    @both
+    async def test_ag_ui_has_their_addresses_when_it_attaches(self, server: ApiServer, user: Client) -> None:
+        files = {"text/plain": b"milk", "image/png": b"\x89PNG\r\n\x1a\n" + bytes(24), "text/csv": b"a,b\n1,2\n"}
+        sent = [
+            {"type": "binary", "mimeType": kind, "filename": f"a.{n}", "data": base64.b64encode(data).decode()}
+            for n, (kind, data) in enumerate(files.items())
+        ]
+        question = {"id": "m1", "role": "user", "content": [{"type": "text", "text": "Look"}, *sent]}
+        first = await run(user, question)
+        assert first.status_code == 200, first.text
+        [shown, _] = run_events(await user.get("/ag-ui/threads/t1/connect"))[1]["messages"]
+        words, *parts = shown["content"]
+        assert words == {"type": "text", "text": "Look"}
+        assert [(part["type"], part["source"]["mimeType"], part["metadata"]) for part in parts] == [
+            ("document", "text/plain", {"filename": "a.0"}),
+            ("image", "image/png", {"filename": "a.1"}),
+            ("document", "text/csv", {"filename": "a.2"}),
+        ]
+        path = httpx.URL(parts[0]["source"]["value"]).path
+        assert (await user.get(path)).content == b"milk"
+        again = await run(user, shown)
+        assert again.headers["turnkeep-turn"] == first.headers["turnkeep-turn"]
 
 
 @both
@@ -438,6 +640,28 @@ class TestRefusals:
         response = await user.post("/ai-sdk/chat", json=body)
         assert code_of(response) == (422, "invalid_request")
         assert words in response.json()["detail"]
+        assert (await user.read("/v1/conversations"))["data"] == []
+
+    @pytest.mark.parametrize(
+        "part", [{"type": "text", "text": text} for text in (None, 5, True, ["a"])] + [{"type": "text"}]
+    )
+    async def test_a_text_that_is_none(self, server: ApiServer, user: Client, part: Json) -> None:
+        words = {"type": "text", "text": "Hi"}
+        by_sdk = await chat(user, {"id": "m1", "role": "user", "parts": [words, part]})
+        by_ag_ui = await run(user, {"id": "m1", "role": "user", "content": [words, part]})
+        for response, place in ((by_sdk, "parts[1].text"), (by_ag_ui, "content[1].text")):
+            assert code_of(response) == (422, "invalid_request")
+            assert f"`{place}` is not a text" in response.json()["detail"]
+        assert (await user.read("/v1/conversations"))["data"] == []
+
+    @pytest.mark.parametrize("id_", ["a/b", "/", "a\\b", ".", ".."])
+    async def test_an_id_that_no_address_can_have(self, server: ApiServer, user: Client, id_: str) -> None:
+        """A chat of this id could be asked, and never read."""
+        by_sdk = await chat(user, message("Hi"), chat_id=id_)
+        by_ag_ui = await run(user, {"id": "m1", "role": "user", "content": "Hi"}, thread=id_)
+        for response in (by_sdk, by_ag_ui):
+            assert code_of(response) == (422, "invalid_request")
+            assert "it has no `/`" in response.json()["detail"]
         assert (await user.read("/v1/conversations"))["data"] == []
 
     async def test_answers_to_what_was_never_asked(self, server: ApiServer, user: Client) -> None:

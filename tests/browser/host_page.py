@@ -13,10 +13,11 @@ from tests.browser.harness import ROOT, Chat, Harness
 Tokens = Callable[[], Awaitable[str]]
 
 
-def example() -> str:
-    """The HTML of the manual."""
+def example(heading: str = "In a frame") -> str:
+    """The HTML that the manual has under this heading."""
     text = (ROOT / "docs" / "howto" / "embed-the-chat.md").read_text("utf-8")
-    [html] = re.findall(r"^```html\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    [section] = [part for part in text.split("\n## ") if part.startswith(heading)]
+    [html] = re.findall(r"^```html\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     return str(html)
 
 

@@ -10,13 +10,15 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.api.harness import settings_for
 from tests.browser.harness import Harness
+from tests.browser.host_page import example
+from tests.browser.test_waits import make_agent
 from tests.ports import free_ports
 from turnkeep.config import Settings
 from turnkeep.providers.scripted import Call, Pause
 
 DOCUMENT = """<!doctype html><html lang="en"><link rel="icon" href="data:,"><link rel="stylesheet" href="host.css">
 <script src="embed.js"></script><script src="host.js" defer></script>
-<turnkeep-chat base-url="{server}" theme="{theme}"></turnkeep-chat></html>"""
+<turnkeep-chat base-url="{server}" theme="{theme}" agent="{agent}"></turnkeep-chat></html>"""
 STYLE = "turnkeep-chat { height: 600px; --tk-accent: rgb(200, 0, 100); } button { font-size: 99px; }"
 SCRIPT = """document.querySelector("turnkeep-chat").token = async () => (await fetch("/token")).text();"""
 
@@ -29,12 +31,23 @@ class Host:
         self.tokens: list[str] = []
         """Tokens to give before a good one."""
         self.given = 0
+        self.user = "ann"
+        """Who is signed in to the application."""
+        self.agent = ""
         self._embed = (built_page / "embed.js").read_text("utf-8")
 
     async def document(self, request: web.Request) -> web.Response:
         server = self.harness.server.url
         policy = f"default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self' {server}"
-        text = DOCUMENT.format(server=server, theme=request.query.get("theme", "auto"))
+        text = DOCUMENT.format(server=server, theme=request.query.get("theme", "auto"), agent=self.agent)
+        return web.Response(text=text, content_type="text/html", headers={"content-security-policy": policy})
+
+    async def manual(self, request: web.Request) -> web.Response:
+        """The page of the manual, whose script comes from the server."""
+        server = self.harness.server.url
+        text = example("In your page").replace("https://chat.example.com", server).replace("agent_0123", self.agent)
+        policy = f"default-src 'none'; script-src 'unsafe-inline' {server}; img-src data:; connect-src 'self' {server}"
+        text = f'<!doctype html><html lang="en"><link rel="icon" href="data:,">{text}</html>'
         return web.Response(text=text, content_type="text/html", headers={"content-security-policy": policy})
 
     async def file(self, request: web.Request) -> web.Response:
@@ -45,26 +58,30 @@ class Host:
 
     async def token(self, request: web.Request) -> web.Response:
         self.given += 1
-        if self.tokens:
-            return web.Response(text=self.tokens.pop(0))
+        token = self.tokens.pop(0) if self.tokens else await self._new_token()
+        return web.Response(text=token) if request.method == "GET" else web.json_response({"token": token})
+
+    async def _new_token(self) -> str:
         operator = await self.harness.server.operator()
-        made = (await operator.post("/v1/tokens", json={"user": "ann"})).json()
-        return web.Response(text=made["token"])
+        made = (await operator.post("/v1/tokens", json={"user": self.user})).json()
+        return str(made["token"])
 
     async def start(self) -> web.AppRunner:
         app = web.Application()
         app.router.add_get("/", self.document)
+        app.router.add_get("/manual", self.manual)
         app.router.add_get("/token", self.token)
+        app.router.add_post("/chat-token", self.token)
         app.router.add_get("/{name}", self.file)
         runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", self.port).start()
         return runner
 
-    async def open(self, query: str = "") -> Page:
+    async def open(self, path: str = "") -> Page:
         self.harness.known_servers.append(f"http://127.0.0.1:{self.port}")
         page = await self.harness.context.new_page()
-        await page.goto(f"http://127.0.0.1:{self.port}/{query}")
+        await page.goto(f"http://127.0.0.1:{self.port}/{path}")
         return page
 
 
@@ -164,6 +181,82 @@ class TestTheElement:
         await expect(answers(page)).to_contain_text("One")
         await page.get_by_role("button", name="Stop").click()
         await expect(page.get_by_text("Stopped.")).to_be_visible()
+
+
+class TestTheScriptOfTheServer:
+    async def test_is_all_that_a_page_of_another_origin_needs(self, harness: Harness, host: Host) -> None:
+        host.agent = await make_agent(harness)
+        harness.scripts.say("Hello ", Pause(0.5), "there.")
+        page = await host.open("manual")
+        await send(page, "Hi")
+        await expect(answers(page)).to_contain_text("Hello there.")
+        await page.reload()
+        await expect(answers(page)).to_contain_text("Hello there.")
+        await expect(answers(page)).to_have_count(1)
+        operator = await harness.server.operator()
+        [conversation] = (await operator.read("/v1/conversations?user=ann"))["data"]
+        assert conversation["agent_id"] == host.agent
+
+
+class TestAnApproval:
+    @pytest.mark.parametrize(
+        "button, result", [("Allow", "paid 5"), ("Deny", "Denied by ann")], ids=["allowed", "denied"]
+    )
+    async def test_is_given_or_denied_on_a_card(self, harness: Harness, host: Host, button: str, result: str) -> None:
+        host.agent = await make_agent(harness)
+        harness.scripts.say("I pay. ", Call("pay", {"amount": 5}))
+        harness.scripts.say("That is all.")
+        page = await host.open()
+        await send(page, "Pay five.")
+        card = page.get_by_role("region", name="May this be done?")
+        await expect(card).to_contain_text("pay")
+        await expect(card.locator("pre")).to_contain_text('"amount": 5')
+        await card.get_by_role("button", name=button).click()
+        await expect(answers(page)).to_contain_text("That is all.")
+        await expect(card).to_have_count(0)
+        operator = await harness.server.operator()
+        [conversation] = (await operator.read("/v1/conversations?user=ann"))["data"]
+        shown = (await operator.read(f"/v1/conversations/{conversation['id']}/messages"))["data"]
+        [step] = [part for each in shown for part in each["content"] if part["type"] == "step"]
+        assert result in str(step.get("result", step.get("error")))
+
+
+class TestAConversationThatIsGone:
+    """The tab remembers its conversation. It must not be stuck with one that it cannot have."""
+
+    async def test_is_replaced_when_another_user_comes(self, harness: Harness, host: Host) -> None:
+        harness.scripts.say("Hello Ann.")
+        page = await host.open()
+        await send(page, "I am Ann.")
+        await expect(answers(page)).to_contain_text("Hello Ann.")
+        host.user = "bob"
+        await page.reload()
+        harness.scripts.say("Hello Bob.")
+        await send(page, "I am Bob.")
+        await expect(answers(page)).to_contain_text("Hello Bob.")
+        await page.reload()
+        await expect(answers(page)).to_contain_text("Hello Bob.")
+        await expect(page.get_by_role("article", name="You")).to_have_text(["I am Bob."])
+
+    @pytest.mark.parametrize("is_reloaded", [True, False])
+    async def test_is_replaced_when_it_was_deleted(self, harness: Harness, host: Host, *, is_reloaded: bool) -> None:
+        harness.scripts.say("First.")
+        page = await host.open()
+        await send(page, "One")
+        await expect(answers(page)).to_contain_text("First.")
+        await expect(page.locator("[aria-busy=true]")).to_have_count(0)
+        operator = await harness.server.operator()
+        ann = await harness.server.client(operator.key, turnkeep_user="ann")
+        [conversation] = (await ann.read("/v1/conversations"))["data"]
+        assert (await ann.delete(f"/v1/conversations/{conversation['id']}")).is_success
+        if is_reloaded:
+            await page.reload()
+        harness.scripts.say("Second.")
+        await send(page, "Two")
+        await expect(answers(page)).to_have_text(["Second."])
+        await expect(page.get_by_role("article", name="You")).to_have_text(["Two"])
+        [another] = (await ann.read("/v1/conversations"))["data"]
+        assert another["id"] != conversation["id"]
 
 
 async def test_a_page_that_is_not_allowed_is_refused(harness: Harness, built_page: Path, ports: list[int]) -> None:

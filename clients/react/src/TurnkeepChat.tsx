@@ -15,6 +15,8 @@ export interface TurnkeepChatProps {
   agent?: string;
   /** The conversation to show. Without one, a new one begins with the first message. */
   conversationId?: string | null;
+  /** Whether a new conversation takes the place of one that does not exist any more, or is not the user's. */
+  beginsAnew?: boolean;
   onConversation?(id: string): void;
   /** `auto` follows the system. Colours, fonts and corners are CSS variables: `--tk-accent` and others. */
   theme?: "light" | "dark" | "auto";
@@ -23,7 +25,7 @@ export interface TurnkeepChatProps {
   className?: string;
 }
 
-export function TurnkeepChat({ baseUrl, token, agent, conversationId, onConversation, theme = "auto", words: someWords, renderers: someRenderers, className }: TurnkeepChatProps): ReactNode {
+export function TurnkeepChat({ baseUrl, token, agent, conversationId, beginsAnew = false, onConversation, theme = "auto", words: someWords, renderers: someRenderers, className }: TurnkeepChatProps): ReactNode {
   const words = useMemo(() => ({ ...defaultWords, ...someWords }), [someWords]);
   const renderers = useMemo(() => ({ ...defaultRenderers, ...someRenderers }), [someRenderers]);
   // A function that is written in place is another one at each drawing. It shall not begin the chat anew.
@@ -50,8 +52,8 @@ export function TurnkeepChat({ baseUrl, token, agent, conversationId, onConversa
       shown.current = { ...shown.current, reported: id };
       latest.current.onConversation?.(id);
     };
-    return new Chat(client, { agent, conversationId: begun, onConversation: report });
-  }, [client, agent, begun, count]);
+    return new Chat(client, { agent, conversationId: begun, beginsAnew, onConversation: report });
+  }, [client, agent, begun, beginsAnew, count]);
   useEffect(() => {
     void chat.open();
     return () => chat.close();

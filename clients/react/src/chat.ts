@@ -12,6 +12,8 @@ export interface ChatOptions {
   agent?: string | undefined;
   /** The conversation to show. Without one, a new one begins with the first message. */
   conversationId?: string | null | undefined;
+  /** Whether a new conversation takes the place of one that does not exist any more, or is not the user's. */
+  beginsAnew?: boolean | undefined;
   /** Called with the id of the conversation, once it exists. */
   onConversation?: ((id: string) => void) | undefined;
 }
@@ -88,6 +90,15 @@ export class Chat {
 
   async #ask(key: string, text: string, attachments: readonly FileRef[]): Promise<void> {
     const { id } = this.#state.thread;
+    try {
+      await this.#askIn(id, key, text, attachments);
+    } catch (error) {
+      if (!(error instanceof NotFound) || !(await this.#isReplaced(id))) throw error;
+      await this.#askIn(this.#state.thread.id, key, text, attachments);
+    }
+  }
+
+  async #askIn(id: string, key: string, text: string, attachments: readonly FileRef[]): Promise<void> {
     const { agent } = this.#options;
     const where = id !== NEW ? { conversation_id: id } : agent ? { agent_id: agent } : {};
     const files = attachments.length ? { attachment_ids: attachments.map((file) => file.file_id) } : {};
@@ -98,6 +109,21 @@ export class Chat {
     }
     this.#dispatch({ type: "outbox/accepted", key, turn_id: accepted.turn_id });
     if (this.#state.thread.live?.id === accepted.turn_id) this.#follow(accepted.turn_id);
+  }
+
+  /** Whether this conversation is missing, so that a new one has begun. Something else may be missing, such as a file. */
+  async #isReplaced(id: string): Promise<boolean> {
+    if (id === NEW || !this.#options.beginsAnew) return false;
+    if (this.#state.thread.id === id) await this.refresh();
+    return this.#state.thread.id !== id;
+  }
+
+  /** A new conversation, with the messages that were not accepted in the old one. */
+  #beginAnew(): void {
+    this.#reader?.close();
+    this.#reader = null;
+    const outbox = this.#state.thread.outbox.filter((one) => one.turn_id === null);
+    this.#show({ thread: { ...newThread(NEW), status: "ready", outbox }, isReconnecting: false });
   }
 
   /** Stop the answer that is being written. */
@@ -141,15 +167,18 @@ export class Chat {
 
   /** Compare with the server: another device may have written in it. */
   async refresh(): Promise<void> {
+    const { id } = this.#state.thread;
     try {
       const known = queuedIn(this.#state.thread);
-      const { conversation, page } = await this.#read(this.#state.thread.id);
-      if (this.#isClosed) return;
+      const { conversation, page } = await this.#read(id);
+      if (this.#isClosed || this.#state.thread.id !== id) return;
       this.#dispatch({ type: "thread/refreshed", conversation, page, known });
       const running = conversation.running_turn?.id;
       if (running && this.#reader?.turnId !== running) this.#follow(running);
     } catch (error) {
-      this.#dispatch({ type: "thread/failed", isMissing: error instanceof NotFound, error: failureOf(error).message });
+      if (this.#state.thread.id !== id) return;
+      if (error instanceof NotFound && this.#options.beginsAnew) this.#beginAnew();
+      else this.#dispatch({ type: "thread/failed", isMissing: error instanceof NotFound, error: failureOf(error).message });
     }
   }
 

@@ -77,6 +77,7 @@ export class TurnkeepChatElement extends HTMLElement {
     const baseUrl = this.getAttribute("base-url") ?? SERVER;
     const agent = this.getAttribute("agent");
     const theme = this.getAttribute("theme");
+    const conversation = this.getAttribute("conversation");
     const onConversation = (id: string) => {
       remember(this.#key, id);
       this.dispatchEvent(new CustomEvent("conversation", { detail: { id }, bubbles: true, composed: true }));
@@ -88,7 +89,8 @@ export class TurnkeepChatElement extends HTMLElement {
         {...(agent ? { agent } : {})}
         {...(this.#token === undefined ? {} : { token: this.#token })}
         {...(this.#words === undefined ? {} : { words: this.#words })}
-        conversationId={this.getAttribute("conversation") ?? remembered(this.#key)}
+        conversationId={conversation ?? remembered(this.#key)}
+        beginsAnew={conversation === null}
         theme={theme === "light" || theme === "dark" ? theme : "auto"}
         onConversation={onConversation}
       />,

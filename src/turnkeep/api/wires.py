@@ -24,14 +24,15 @@ from turnkeep.api.http.requests import is_announced_within, read_body, spooled_b
 from turnkeep.api.native.turns import TURN_HEADER, check_attachments, check_rate, read_events
 from turnkeep.api.native.waits import answer_of, check_approver, name_of
 from turnkeep.engine import Options, Question
-from turnkeep.errors import ConversationBusy, InvalidRequest, NotFound, TooLarge
+from turnkeep.errors import AlreadyDecided, ConversationBusy, InvalidRequest, NotFound, TooLarge
 from turnkeep.fair_queue import in_daemon_thread, owner_of
 from turnkeep.files.multipart import FormFile
 from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import PublicMessage
 from turnkeep.model.turns import IfBusy, Turn
-from turnkeep.model.waits import CallAnswer
+from turnkeep.model.waits import CallAnswer, WaitingCall
+from turnkeep.model.waits import digest_of as digest_of_call
 from turnkeep.store.commands import Claimed, NewConversation
 from turnkeep.store.ports import TurnStore
 from turnkeep.streaming.connection import Header
@@ -56,6 +57,8 @@ MESSAGE_KEY = "client_message_id"
 """Under this name the metadata of a turn has the id that the client gave to its question."""
 QUESTION_KEY = "client_message_hash"
 """Under this name the metadata of an edited question has its hash: a repeated edit is known by it."""
+STEERED = "steered"
+"""The error of a turn whose words another turn has taken."""
 MESSAGES_AT_ONCE = 100
 MOST_MESSAGES = 1_000
 """How many messages of a chat, the newest, a client gets at once."""
@@ -161,6 +164,10 @@ async def chat_of(call: ApiCall[Any, Any], chat_id: str) -> Conversation | None:
     under its own id. Raises NotFound for such an id that the caller does not see."""
     if not 1 <= len(chat_id) <= NAME_CHARS:
         raise InvalidRequest(f"The id of a chat has 1 to {NAME_CHARS} characters.")
+    if "/" in chat_id or "\\" in chat_id or chat_id in {".", ".."}:
+        raise InvalidRequest(
+            "The id of a chat is a part of an address, so it has no `/` and no `\\`, and is not `.` or `..`."
+        )
     found: Conversation | None = await call.runtime.store.conversation_of_host(call.principal, chat_id)
     if found is None and _CONVERSATION_ID.fullmatch(chat_id):
         found = await call.runtime.store.conversation(call.principal, ConversationId(chat_id))
@@ -270,6 +277,14 @@ class SentFile(Struct, frozen=True):
             return cls(name, media_type, data, digest)
         word = re.sub("[^a-z0-9]", "", media_type.partition("/")[2].partition("+")[0].lower())
         return cls(f"file.{_EXTENSIONS.get(word, word or 'bin')}", media_type, data, digest)
+
+
+def text_of(part: JsonObject, place: str) -> str:
+    """The words of a text part. Raises InvalidRequest if it has none."""
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise InvalidRequest(f"`{place}.text` is not a text.")
+    return text
 
 
 def file_id_in(url: str) -> FileId | None:
@@ -445,7 +460,7 @@ Answer = wire.Decision | CallAnswer
 
 
 async def answer_calls(call: ApiCall[Any, Any], turn: Turn, answers: Mapping[str, Answer]) -> Turn:
-    """Give these answers to the open calls of the turn. An answer to a call that has one already is passed over: the
+    """Give these answers to the open calls of the turn. The same decision again changes nothing, and of two results the
     first one holds. Raises what `checked_answers` raises."""
     decisions, results = await checked_answers(call, turn, answers)
     if decisions:
@@ -458,22 +473,50 @@ async def answer_calls(call: ApiCall[Any, Any], turn: Turn, answers: Mapping[str
 async def checked_answers(
     call: ApiCall[Any, Any], turn: Turn, answers: Mapping[str, Answer]
 ) -> tuple[dict[CallId, CallAnswer], dict[CallId, CallAnswer]]:
-    """The decisions and the results for open calls of the turn. Raises Forbidden if the caller may not decide about
-    calls of this agent, InvalidRequest for arguments that do not fit."""
+    """The decisions and the results for open calls of the turn. Raises AlreadyDecided for another decision than the one
+    that holds, Forbidden if the caller may not decide about calls of this agent, InvalidRequest for arguments that do
+    not fit."""
     decisions: dict[CallId, CallAnswer] = {}
     results: dict[CallId, CallAnswer] = {}
-    if turn.wait is None or turn.status != "waiting":
-        return decisions, results
     principal = call.principal
     principal.check_agent(turn.snapshot.agent_id)
-    for waited in turn.wait.open_calls:
-        answer = answers.get(waited.id)
+    for call_id, answer in answers.items():
+        waited = None if turn.wait is None else turn.wait.call(call_id)
+        if waited is None:
+            continue
         if isinstance(answer, wire.Decision) and waited.reason == "approval":
-            check_approver(principal, turn)
-            decisions[waited.id] = await answer_of(turn, answer, principal)
-        elif isinstance(answer, CallAnswer) and waited.reason == "client_tools":
+            check_decision(turn, waited, answer)
+            if is_open(turn, waited):
+                check_approver(principal, turn)
+                decisions[waited.id] = await answer_of(turn, answer, principal)
+        elif isinstance(answer, CallAnswer) and waited.reason == "client_tools" and is_open(turn, waited):
             results[waited.id] = msgspec.structs.replace(answer, by=name_of(principal))
     return decisions, results
+
+
+def is_open(turn: Turn, waited: WaitingCall) -> bool:
+    """Whether the turn waits for an answer to this call."""
+    return turn.status == "waiting" and waited.answer is None
+
+
+def check_decision(turn: Turn, waited: WaitingCall, decision: wire.Decision) -> None:
+    """Raises AlreadyDecided for a decision that comes too late and is another than the one that holds. A call that was
+    never answered counts as denied. Their clients repeat a decision without the arguments that were allowed with it."""
+    if is_open(turn, waited):
+        return
+    held = waited.answer
+    if held is None or held.verdict != "allow":
+        holds, is_same = "deny", decision.decision == "deny"
+    else:
+        is_same_call = decision.args is None or digest_of_call(waited.name, decision.args) == held.digest
+        holds, is_same = "allow", decision.decision == "allow" and is_same_call
+    if is_same:
+        return
+    if held is None or held.verdict == "none":
+        said = "was not answered in time, which counts as denied"
+    else:
+        said = f"was decided already ({holds}, by {held.by})"
+    raise AlreadyDecided(f"Call {waited.id} {said}. The first answer holds.", turn_id=turn.id, decision=holds)
 
 
 def decision_of(call_id: str, *, is_allowed: bool, reason: object = None, args: object = None) -> wire.Decision:

@@ -218,7 +218,10 @@ for (const [version, library] of Object.entries(VERSIONS)) {
       const { waiting_for } = await server.call("GET", `/v1/turns/${turn_id}`);
       const decisions = waiting_for.calls.map(({ id }) => ({ call_id: id, decision: "allow" }));
       await server.call("POST", `/v1/turns/${turn_id}/approvals`, { decisions });
-      const { failure, last } = await run(agent); // its answer is `cancelled`, and comes too late
+      const late = await run(agent); // its answer is `cancelled`, and comes too late
+      assert.match(String(late.failure), /409/);
+      const resume = agent.pendingInterrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } }));
+      const { failure, last } = await run(agent, undefined, { resume });
       assert.equal(failure, undefined);
       assert.equal(last.outcome.type, "success");
       assert.equal(saidBy(agent), "I pay. |Done.");
@@ -311,6 +314,28 @@ for (const [version, library, kind] of [["1.0.0", current, TurnkeepAgent], ["0.0
       assert.equal((await run(agent, "Again")).failure, undefined);
       const { turn_count } = await server.call("GET", `/v1/conversations/${conversation_id}`);
       assert.equal(turn_count, 2);
+    });
+
+    test("has the files of its messages", async () => {
+      const agent = agentOf(library, { kind });
+      const part = (type, mimeType, text) => ({
+        type, source: { type: "data", value: Buffer.from(text).toString("base64"), mimeType }, metadata: { filename: `a.${mimeType.split("/")[1]}` },
+      });
+      const content = [{ type: "text", text: "Read." }, part("document", "text/plain", "buy milk"), part("document", "text/csv", "a,b")];
+      assert.equal((await run(agent, content)).failure, undefined);
+      await agent.connectAgent();
+      const [words, list, table] = plain(agent.messages[0].content);
+      assert.deepEqual(words, { type: "text", text: "Read." });
+      assert.deepEqual([list, table].map(({ type, source, metadata }) => [type, source.type, source.mimeType, metadata.filename]), [
+        ["document", "url", "text/plain", "a.plain"], ["document", "url", "text/csv", "a.csv"],
+      ]);
+      assert.equal(await (await fetch(list.source.value, { headers: server.headers })).text(), "buy milk");
+      // The message with addresses is the same question as the one with the files.
+      const again = agentOf(library, { threadId: agent.threadId, initialMessages: plain(agent.messages.slice(0, 1)) });
+      assert.equal((await run(again)).failure, undefined);
+      assert.deepEqual(shown(again.messages), shown(agent.messages));
+      const { data } = await server.call("GET", `/v1/conversations?external_id=${agent.threadId}`);
+      assert.deepEqual(data.map((each) => each.turn_count), [1]);
     });
 
     test("finds an approval that is wanted, and gives it", async () => {

@@ -279,6 +279,27 @@ describe("an approval", () => {
     assert.equal(textOf((await reload(chat))[1]), "I pay. |Done.");
   });
 
+  test("is given on another wire, and the page that denies it is told", async () => {
+    const chat = chatOf();
+    const two = script([{ call: "pay", args: { amount: 5 } }, { call: "pay", args: { amount: 6 } }], ["Done."]);
+    await chat.sendMessage({ text: two });
+    const turn = await turnOf(chat);
+    const [{ id: call_id }] = turn.waiting_for.calls;
+    await server.call("POST", `/v1/turns/${turn.id}/approvals`, { decisions: [{ call_id, decision: "allow" }] });
+    const page = chatOf({ id: chat.id });
+    await page.resumeStream();
+    const part = page.lastMessage.parts.find(({ toolCallId }) => toolCallId === call_id);
+    assert.deepEqual([part.state, part.approval.approved], ["approval-responded", true]);
+    assert.equal(page.lastMessage.parts.filter(({ state }) => state === "approval-requested").length, 1);
+    assert.deepEqual(plain(page.lastMessage.parts), (await reload(chat))[1].parts);
+    for (const { approval } of chat.lastMessage.parts.filter(({ state }) => state === "approval-requested"))
+      await chat.addToolApprovalResponse({ id: approval.id, approved: false });
+    await chat.sendMessage();
+    assert.equal(chat.status, "error");
+    assert.match(chat.error.message, /already_decided/);
+    assert.equal((await turnOf(chat)).status, "waiting");
+  });
+
   test("that is never given does not block the chat", async () => {
     const chat = chatOf();
     await chat.sendMessage({ text: paying });
@@ -333,6 +354,22 @@ describe("an end that is no answer", () => {
     await assertSameAfterReload(chat);
     await chat.sendMessage({ text: "Hello" });
     assert.equal(textOf(chat.lastMessage), "You said: Hello");
+    await assertSameAfterReload(chat);
+  });
+
+  test("an error and a stop before any word are the same after a reload", async () => {
+    const chat = chatOf();
+    await chat.sendMessage({ text: script([{ fail: "The model broke." }]) });
+    assert.equal(chat.status, "error");
+    assert.deepEqual(typesOf(chat.lastMessage), ["step-start"]);
+    assert.match(chat.lastMessage.metadata.error.message, /The model broke/);
+    await assertSameAfterReload(chat);
+    const sent = chat.sendMessage({ text: script([{ pause: 60 }, "Late."]) });
+    const turnId = await until(() => chat.messages.length === 4 && chat.lastMessage.metadata?.turn_id);
+    await server.call("POST", `/v1/turns/${turnId}/cancel`);
+    await sent;
+    assert.equal(chat.status, "ready");
+    assert.equal(chat.lastMessage.metadata.error.code, "cancelled");
     await assertSameAfterReload(chat);
   });
 
@@ -399,8 +436,8 @@ describe("the golden turn", () => {
     assert.deepEqual(plain(whole), plain(replayed));
     assert.equal(textOf(whole), "Let me look.|I will pay, and ask you.|Paid. Snow in Oslo [1].");
     assert.deepEqual(typesOf(whole), [
-      "step-start", "reasoning", "text", "dynamic-tool", "dynamic-tool", "source-url", "source-document", "file",
-      "steering-message", "step-start", "text", "dynamic-tool", "dynamic-tool", "tool-locate", "step-start", "text",
+      "step-start", "reasoning", "text", "dynamic-tool", "dynamic-tool", "source-url", "source-document", "steering-message",
+      "step-start", "text", "file", "dynamic-tool", "dynamic-tool", "tool-locate", "step-start", "text",
     ]);
   });
 });

@@ -8,7 +8,8 @@ has lost its connection, and is given the thread as it is.
 import asyncio
 import base64
 import binascii
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -17,9 +18,12 @@ from starlette.types import ASGIApp
 
 from turnkeep.api.ag_ui.run_stream import RunEvents, RunInfo, messages_of, snapshot_run
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy
+from turnkeep.api.http.responses import address_of
 from turnkeep.api.native.turns import ANY_IMAGE, STREAM, image_of, read_events
 from turnkeep.api.wires import (
     MESSAGE_KEY,
+    NAME_CHARS,
+    STEERED,
     Answer,
     Asked,
     SentFile,
@@ -29,19 +33,22 @@ from turnkeep.api.wires import (
     body_of,
     chat_of,
     check_count,
+    check_decision,
     check_own_rate,
     checked_answers,
     client_tools,
     decision_of,
     file_id_in,
     folded_turns,
+    is_asked,
     last_wait,
     latest_messages,
     options_of,
     stream,
+    text_of,
     turn_of_message,
 )
-from turnkeep.errors import InvalidRequest
+from turnkeep.errors import Conflict, InvalidRequest
 from turnkeep.fair_queue import owner_of
 from turnkeep.ids import FileId, TurnId, new_turn_id
 from turnkeep.model.conversations import Conversation
@@ -50,12 +57,9 @@ from turnkeep.model.turns import Turn
 from turnkeep.model.waits import CallAnswer
 from turnkeep.streaming.connection import HEADERS
 from turnkeep_client import wire
-from turnkeep_client.wire.blocks import Block, JsonObject, JsonValue, Text, TextPart
+from turnkeep_client.wire.blocks import Block, FileRef, JsonObject, JsonValue, Text, TextPart
 
 endpoints = Endpoints("ag-ui")
-
-STEERED = "steered"
-"""The error of a turn whose words another turn has taken."""
 
 
 class ThreadTool(Struct, frozen=True, kw_only=True):
@@ -70,7 +74,7 @@ class ResumedInterrupt(Struct, frozen=True, kw_only=True, rename="camel"):
     """The answer to an interrupt, whose id is that of a call."""
 
     interrupt_id: str
-    status: str
+    status: Literal["resolved", "cancelled"]
     payload: JsonValue = None
 
 
@@ -80,8 +84,8 @@ class RunRequest(Struct, frozen=True, kw_only=True, rename="camel"):
     thread_id: str
     run_id: str
     messages: list[JsonObject] = []
-    tools: list[ThreadTool] = []
-    resume: list[ResumedInterrupt] = []
+    tools: list[ThreadTool] | None = None
+    resume: list[ResumedInterrupt] | None = None
     protocol_version: str | None = None
 
 
@@ -107,14 +111,20 @@ async def run_by_ag_ui(call: ApiCall[Nothing, WireQuery]) -> ASGIApp:
     """Run an agent in a thread: the input and the events of AG-UI's `HttpAgent`."""
     body = await body_of(call, RunRequest)
     check_count("`messages`", body.messages)
+    decisions = _decisions(body)
     thread = await chat_of(call, body.thread_id)
-    waiting = await _waiting_turn(call, thread)
-    if waiting is not None:
-        answers = _answers(body, waiting)
+    turn = await _last_turn(call, thread)
+    _check_resume(body, decisions, turn)
+    if turn is not None and turn.status == "waiting":
+        answers = _answers(body, decisions, turn)
         if answers:
-            return await _go_on(call, body, thread, waiting, answers)
-    if body.messages and body.messages[-1].get("role") == "user":
+            return await _go_on(call, body, thread, turn, answers)
+    if _has_question(body):
         asked = await _question(call, body)
+        known = await _known_turn(call, thread, asked)
+        if known is not None:
+            check_own_rate(call)
+            return stream(call, known, RunEvents(turn_id=known.id, run=_run(body, has_snapshot=True)))
         claimed = await ask(call, asked, thread)
         if thread is not None and claimed.turn.error is not None and claimed.turn.error.code == STEERED:
             return await _attach(call, thread, _run(body))  # another turn has taken the words
@@ -184,8 +194,8 @@ async def _question(call: ApiCall[Any, WireQuery], body: RunRequest) -> Asked:
         if not isinstance(part, dict):
             raise InvalidRequest(f"`content[{n}]` is no object.")
         if part.get("type") == "text":
-            if str(part.get("text", "")).strip():
-                blocks.append(Text(text=str(part["text"])))
+            if (text := text_of(part, f"content[{n}]")).strip():
+                blocks.append(Text(text=text))
             continue
         url, data, media_type = _source(part)
         if data is not None:
@@ -202,8 +212,18 @@ async def _question(call: ApiCall[Any, WireQuery], body: RunRequest) -> Asked:
         blocks=tuple(blocks),
         file_ids=tuple(file_ids),
         new_files=tuple(new_files),
-        tools=client_tools((each.name, each.description, each.parameters or {}) for each in body.tools),
+        tools=client_tools((each.name, each.description, each.parameters or {}) for each in body.tools or ()),
     )
+
+
+async def _known_turn(call: ApiCall[Any, Any], thread: Conversation | None, asked: Asked) -> Turn | None:
+    """The turn of a question that the client has attached to, and sends with the addresses of its files."""
+    if thread is None or not asked.file_ids or not asked.message_id:
+        return None
+    turn_id = await turn_of_message(call, thread, asked.message_id)
+    if turn_id is None or not await is_asked(call, turn_id, asked):
+        return None
+    return await call.runtime.store.turn(call.principal, turn_id)
 
 
 def _source(part: JsonObject) -> tuple[str, str | None, str]:
@@ -229,19 +249,68 @@ def _sent_file(part: JsonObject, data: str, media_type: str, n: int) -> SentFile
 # Answers
 
 
-async def _waiting_turn(call: ApiCall[Any, Any], thread: Conversation | None) -> Turn | None:
-    if thread is None or thread.running_turn_id is None or thread.waiting_for is None:
-        return None
-    return await call.runtime.store.turn(call.principal, thread.running_turn_id)
+async def _last_turn(call: ApiCall[Any, Any], thread: Conversation | None) -> Turn | None:
+    """The turn that runs or waits in the thread, or else the last one."""
+    last = None if thread is None else thread.running_turn_id or thread.head_turn_id
+    return None if last is None else await call.runtime.store.turn(call.principal, last)
 
 
-def _answers(body: RunRequest, turn: Turn) -> dict[str, Answer]:
+def _has_question(body: RunRequest) -> bool:
+    return bool(body.messages) and body.messages[-1].get("role") == "user"
+
+
+def _decisions(body: RunRequest) -> dict[str, wire.Decision]:
+    """The decisions in `resume`, by call. Raises InvalidRequest for an entry that does not say what is decided."""
+    found: dict[str, wire.Decision] = {}
+    for n, entry in enumerate(body.resume or ()):
+        if entry.interrupt_id in found:
+            raise InvalidRequest(f"`resume` answers the interrupt {entry.interrupt_id[:NAME_CHARS]!r} twice.")
+        found[entry.interrupt_id] = _decision(entry, f"resume[{n}]")
+    return found
+
+
+def _decision(entry: ResumedInterrupt, place: str) -> wire.Decision:
+    """A cancelled interrupt denies the call. A resolved one must say what is decided: no call runs because of a payload
+    that means something else."""
+    said = entry.payload if isinstance(entry.payload, dict) else {"approved": entry.payload}
+    args, is_allowed = said.get("args"), said.get("approved")
+    if is_allowed is None and isinstance(args, dict):
+        is_allowed = True
+    if entry.status == "cancelled":
+        is_allowed = False
+    if not isinstance(is_allowed, bool) or not (args is None or isinstance(args, dict)):
+        raise InvalidRequest(
+            f"`{place}.payload` does not say whether the call is allowed. Send `true`, `false`, or an object with "
+            "`approved`: true or false. An object with `args` allows the call with these arguments."
+        )
+    return decision_of(entry.interrupt_id, is_allowed=is_allowed, reason=said.get("reason"), args=args)
+
+
+def _check_resume(body: RunRequest, decisions: Mapping[str, wire.Decision], turn: Turn | None) -> None:
+    """Raises AlreadyDecided for a decision that contradicts the one that holds, and Conflict for one about a call that
+    the thread does not wait for.
+
+    Before a client asks anything new it must name the interrupts that it still has open, so it cancels those of a turn
+    that has ended. That decides nothing.
+    """
+    for entry in body.resume or ():
+        waited = None if turn is None or turn.wait is None else turn.wait.call(entry.interrupt_id)
+        is_asked = waited is not None and waited.reason == "approval"
+        if entry.status == "cancelled" and (
+            not is_asked or (turn is not None and turn.is_settled and _has_question(body))
+        ):
+            continue
+        if turn is None or waited is None or not is_asked:
+            raise Conflict(
+                f"The thread does not wait for the interrupt {entry.interrupt_id[:NAME_CHARS]!r}. Attach to it again."
+            )
+        check_decision(turn, waited, decisions[entry.interrupt_id])
+
+
+def _answers(body: RunRequest, decisions: Mapping[str, wire.Decision], turn: Turn) -> dict[str, Answer]:
     """The decisions and results for open calls of this turn."""
     open_calls = set() if turn.wait is None else {waited.id for waited in turn.wait.open_calls}
-    found: dict[str, Answer] = {}
-    for entry in body.resume:
-        if entry.interrupt_id in open_calls:
-            found[entry.interrupt_id] = _decision(entry)
+    found: dict[str, Answer] = {call_id: made for call_id, made in decisions.items() if call_id in open_calls}
     for message in body.messages:
         call_id, error = message.get("toolCallId"), message.get("error")
         if message.get("role") != "tool" or call_id not in open_calls:
@@ -251,14 +320,6 @@ def _answers(body: RunRequest, turn: Turn) -> dict[str, Answer]:
         else:
             found[call_id] = CallAnswer(verdict="result", value=message.get("content"))
     return found
-
-
-def _decision(entry: ResumedInterrupt) -> wire.Decision:
-    """A cancelled interrupt denies the call. So does a payload that says so: `false`, or `approved: false`."""
-    payload = entry.payload
-    said = payload if isinstance(payload, dict) else {}
-    is_allowed = entry.status == "resolved" and payload is not False and said.get("approved", True) is True
-    return decision_of(entry.interrupt_id, is_allowed=is_allowed, reason=said.get("reason"), args=said.get("args"))
 
 
 async def _go_on(
@@ -273,7 +334,7 @@ async def _go_on(
     after = last_wait(await read_events(call.runtime.store, turn.id), answers)
     await checked_answers(call, turn, answers)  # before the words are stored
     steered: str | None = None
-    if body.messages and body.messages[-1].get("role") == "user" and thread is not None:
+    if _has_question(body) and thread is not None:
         asked = await _question(call, body)
         if await turn_of_message(call, thread, asked.message_id) is None:
             if asked.file_ids or asked.new_files or not asked.blocks:
@@ -306,10 +367,25 @@ async def _history(call: ApiCall[Any, Any], thread: Conversation, *, without: Tu
             shown += answers.get(message.turn_id, ())
         elif message.turn_id not in asked:
             asked.add(message.turn_id)
-            shown.append(_user_message(message))
+            shown.append(_user_message(call, message))
     return shown
 
 
-def _user_message(message: PublicMessage) -> JsonObject:
-    text = "\n\n".join(part.text for part in message.content if isinstance(part, TextPart))
-    return {"id": message.metadata.get(MESSAGE_KEY) or message.id, "role": message.role, "content": text}
+def _user_message(call: ApiCall[Any, Any], message: PublicMessage) -> JsonObject:
+    """The message under the id that the client gave it. Files are parts with their addresses here."""
+    texts = [part.text for part in message.content if isinstance(part, TextPart)]
+    content: JsonValue = "\n\n".join(texts)
+    if message.attachments:
+        parts: list[JsonValue] = [{"type": "text", "text": text} for text in texts]
+        content = [*parts, *(_file_part(call, ref) for ref in message.attachments)]
+    return {"id": message.metadata.get(MESSAGE_KEY) or message.id, "role": message.role, "content": content}
+
+
+def _file_part(call: ApiCall[Any, Any], ref: FileRef) -> JsonObject:
+    kind = ref.mime_type.partition("/")[0]
+    url = f"{address_of(call.runtime.settings, call.headers.get('host'))}/v1/files/{ref.file_id}/content"
+    return {
+        "type": kind if kind in {"image", "audio", "video"} else "document",
+        "source": {"type": "url", "value": url, "mimeType": ref.mime_type},
+        "metadata": {"filename": ref.name},
+    }

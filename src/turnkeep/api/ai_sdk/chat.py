@@ -8,6 +8,7 @@ results for which a turn waits.
 import asyncio
 import base64
 import binascii
+from itertools import groupby
 from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
@@ -21,6 +22,7 @@ from turnkeep.api.http.responses import address_of, json_response, no_content
 from turnkeep.api.native.turns import ANY_IMAGE, STREAM, image_of, read_events
 from turnkeep.api.wires import (
     MESSAGE_KEY,
+    STEERED,
     Answer,
     Asked,
     SentFile,
@@ -40,6 +42,7 @@ from turnkeep.api.wires import (
     latest_messages,
     regenerate,
     stream,
+    text_of,
     turn_of_message,
 )
 from turnkeep.errors import Conflict, InvalidRequest, NotFound
@@ -192,8 +195,8 @@ async def _question(call: ApiCall[Any, Any], body: SdkRequest, message: SdkMessa
     for n, part in enumerate(message.parts):
         match part.get("type"):
             case "text":
-                if str(part.get("text", "")).strip():
-                    blocks.append(Text(text=str(part["text"])))
+                if (text := text_of(part, f"parts[{n}]")).strip():
+                    blocks.append(Text(text=text))
             case "file":
                 url, place = str(part.get("url", "")), f"parts[{n}]"
                 if (file_id := file_id_in(url)) is not None:
@@ -279,25 +282,40 @@ def _answers(message: SdkMessage) -> dict[str, Answer]:
 
 
 async def _messages(call: ApiCall[Any, ChatMessagesQuery], chat: Conversation) -> tuple[list[JsonObject], str | None]:
-    """The newest messages, or those before the cursor; and the cursor of those before them."""
+    """The newest messages, or those before the cursor; and the cursor of those before them. A turn that ended before it
+    said anything has a message too, as in a live stream."""
     messages, cursor = await latest_messages(call, chat, cursor=call.query.cursor)
     waiting = None if call.query.cursor is not None else await _waiting_turn(call, chat)
-    turn_ids = [message.turn_id for message in messages if message.role == "assistant"]
+    answered = {message.turn_id for message in messages if message.role == "assistant"}
+    silent = {message.turn_id for message in messages if _has_failed(message)} - answered
     base_url = _base_url(call)
     answers = await folded_turns(
         call,
-        [*turn_ids, *([] if waiting is None else [waiting])],
+        [*answered, *silent, *([] if waiting is None else [waiting])],
         lambda turn_id, frames: message_of(turn_id, frames, base_url=base_url),
     )
     shown: list[JsonObject] = []
-    for message in messages:
-        if message.role == "assistant":
-            shown.append(answers[message.turn_id])
-        elif not shown or shown[-1].get("metadata", {}).get("turn_id") != message.turn_id:
-            shown.append(_user_message(call, message))
-    if waiting is not None and waiting not in turn_ids:
+    for turn_id, group in groupby(messages, lambda message: message.turn_id):
+        first = next(group)
+        if first.role == "user":
+            shown.append(_user_message(call, first))
+        # The answer to the last question of an older page may be on the page that the client has.
+        may_be_elsewhere = call.query.cursor is not None and turn_id == messages[-1].turn_id
+        if turn_id in answered or (turn_id in silent and not (may_be_elsewhere and _has_content(answers[turn_id]))):
+            shown.append(answers[turn_id])
+    if waiting is not None and waiting not in answered:
         shown.append(answers[waiting])
     return shown, cursor
+
+
+def _has_content(message: JsonObject) -> bool:
+    return any(part["type"] != "step-start" for part in message["parts"])
+
+
+def _has_failed(message: PublicMessage) -> bool:
+    """Whether the turn of this message ended without an answer. Words that another turn has taken are no such turn."""
+    is_taken = message.error is not None and message.error.code == STEERED
+    return message.status in {"failed", "cancelled"} and not is_taken
 
 
 async def _waiting_turn(call: ApiCall[Any, Any], chat: Conversation) -> TurnId | None:

@@ -25,6 +25,7 @@ from turnkeep_client.wire.events import (
     Approval,
     ClientCalls,
     Decided,
+    DecidedCall,
     Failure,
     Files,
     Recorded,
@@ -54,6 +55,8 @@ class ToolPart(Struct):
     is_client: bool = False
     is_asked: bool = False
     """The call needs an approval."""
+    is_allowed: bool | None = None
+    """What the stream has said of the decision."""
     has_begun: bool = False
     has_ended: bool = False
 
@@ -80,6 +83,9 @@ class MessageStream:
         self._pending: set[str] = set()
         """Calls of the current iteration that have not ended."""
         self._sources: dict[Source, None] = {}
+        self._files: list[JsonObject] = []
+        """Files that come behind the words of their iteration. Their event may be recorded while these are spoken, and
+        a replay has it before them."""
 
     def encode(self, frame: Frame) -> bytes:
         return b"".join(sse.frame(_json(chunk) if chunk else DONE) for chunk in self.chunks(frame))
@@ -114,8 +120,8 @@ class MessageStream:
                 self._is_step_stored = True
                 return [self._source(source) for source in dict.fromkeys(new)]
             case Files():
-                self._is_step_stored = True
-                return [self._file(msgspec.to_builtins(file)) for file in event.files]
+                self._files += [self._file(msgspec.to_builtins(file)) for file in event.files]
+                return []
             case Reset():
                 return self._reset()
             case Approval() | ClientCalls() | Decided():
@@ -127,7 +133,7 @@ class MessageStream:
             case Result():
                 return [*self._complete(event), *self._finish_step(), *self._finish(event)]
             case Failure():
-                return [*self._end_texts(), *self._finish_step(), *self._failed(event)]
+                return [*self._end_texts(), *self._take_files(), *self._finish_step(), *self._failed(event)]
             case _:
                 assert_never(event)
 
@@ -153,9 +159,11 @@ class MessageStream:
         return [{"type": "finish", "finishReason": reason, "messageMetadata": metadata}, {}]
 
     def _failed(self, event: Failure) -> list[JsonObject]:
+        metadata = {**self._metadata, "error": {"code": event.code, "message": event.message}}
+        found: list[JsonObject] = [{"type": "message-metadata", "messageMetadata": metadata}]
         if event.code == CANCELLED:
-            return [{"type": "abort", "reason": event.message}, {}]
-        return [{"type": "error", "errorText": event.message}, {}]
+            return [*found, {"type": "abort", "reason": event.message}, {}]
+        return [*found, {"type": "error", "errorText": event.message}, {}]
 
     # Steps
 
@@ -203,7 +211,7 @@ class MessageStream:
             found += self._say(kind, text)
         if isinstance(event, ToolCalls) and event.calls and not self._sent.said:
             found += self._next_step()
-        found += self._end_texts()
+        found += [*self._end_texts(), *self._take_files()]
         self._sent = SentWords()
         self._is_step_stored = True
         return found
@@ -233,19 +241,26 @@ class MessageStream:
         return [*found, *self._ended(event, tool)]
 
     def _allowed(self, call_id: str, tool: ToolPart) -> list[JsonObject]:
-        if not tool.is_asked or tool.has_begun:
+        return [] if tool.has_begun else self._decided(call_id, tool, is_allowed=True)
+
+    def _decided(
+        self, call_id: str, tool: ToolPart, *, is_allowed: bool, reason: str | None = None
+    ) -> list[JsonObject]:
+        """What was decided about a call, once."""
+        if not tool.is_asked or tool.is_allowed is not None:
             return []
-        tool.is_asked = False
-        return [{"type": "tool-approval-response", "approvalId": call_id, "approved": True}]
+        tool.is_allowed = is_allowed
+        said = {"type": "tool-approval-response", "approvalId": call_id, "approved": is_allowed}
+        return [said if reason is None else {**said, "reason": reason}]
 
     def _ended(self, event: Step, tool: ToolPart) -> list[JsonObject]:
         tool.has_ended = True
         found: list[JsonObject]
         if event.status == "succeeded":
             found = [_output(event.id, None if event.result is UNSET else event.result, tool)]
-        elif tool.is_asked and not tool.has_begun:
-            refusal = {"type": "tool-approval-response", "approvalId": event.id, "approved": False}
-            found = [{**refusal, "reason": _words(event)}, {"type": "tool-output-denied", "toolCallId": event.id}]
+        elif tool.is_asked and not tool.has_begun and not tool.is_allowed:
+            found = self._decided(event.id, tool, is_allowed=False, reason=_words(event))
+            found.append({"type": "tool-output-denied", "toolCallId": event.id})
         else:
             error = {"type": "tool-output-error", "toolCallId": event.id, "errorText": _words(event)}
             found = [error | _kind(tool)]
@@ -256,11 +271,19 @@ class MessageStream:
         return found
 
     def _wait(self, event: Approval | ClientCalls | Decided) -> list[JsonObject]:
-        """Clients are asked, and not told what others decide: the steps that follow say it."""
+        """What the page is asked, and what was decided, here or on another wire."""
         if isinstance(event, Decided):
-            return []
+            return [chunk for made in event.decisions for chunk in self._made(made)]
         show = self._asked if isinstance(event, Approval) else self._client_call
         return [chunk for call in event.calls for chunk in show(call)]
+
+    def _made(self, made: DecidedCall) -> list[JsonObject]:
+        tool = self._tools.get(made.call_id)
+        if tool is None or tool.has_ended:
+            return []
+        is_allowed = made.decision == "allow"
+        reason = None if is_allowed else f"Denied by {made.by}{f': {made.reason}' if made.reason else '.'}"
+        return self._decided(made.call_id, tool, is_allowed=is_allowed, reason=reason)
 
     def _asked(self, call: ToolCall) -> list[JsonObject]:
         tool = self._tools[call.id] = ToolPart(call.name, call.args, is_asked=True)
@@ -280,6 +303,10 @@ class MessageStream:
             return {"type": "source-url", "url": source.url, **common}
         media_type = "text/csv" if source.table_id is not None else "text/plain"
         return {"type": "source-document", "mediaType": media_type, **common}
+
+    def _take_files(self) -> list[JsonObject]:
+        taken, self._files = self._files, []
+        return taken
 
     def _file(self, file: JsonObject) -> JsonObject:
         return {
@@ -337,7 +364,7 @@ class MessageFold:
 
     def add(self, chunk: JsonObject) -> None:
         match chunk.get("type", "").split("-"):
-            case ["start" | "finish"]:
+            case ["start" | "finish"] | ["message", "metadata"]:
                 self._metadata = self._metadata | chunk.get("messageMetadata", {})
             case ["start", "step"]:
                 self._parts.append({"type": "step-start"})
