@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -654,15 +655,22 @@ class TestRefusals:
             assert f"`{place}` is not a text" in response.json()["detail"]
         assert (await user.read("/v1/conversations"))["data"] == []
 
-    @pytest.mark.parametrize("id_", ["a/b", "/", "a\\b", ".", ".."])
+    @pytest.mark.parametrize("id_", [".", ".."])
     async def test_an_id_that_no_address_can_have(self, server: ApiServer, user: Client, id_: str) -> None:
         """A chat of this id could be asked, and never read."""
         by_sdk = await chat(user, message("Hi"), chat_id=id_)
         by_ag_ui = await run(user, {"id": "m1", "role": "user", "content": "Hi"}, thread=id_)
         for response in (by_sdk, by_ag_ui):
             assert code_of(response) == (422, "invalid_request")
-            assert "it has no `/`" in response.json()["detail"]
+            assert "is not `.` or `..`" in response.json()["detail"]
         assert (await user.read("/v1/conversations"))["data"] == []
+
+    @pytest.mark.parametrize("id_", ["a/b", "/", "a\\b", "a%2Fb"])
+    async def test_no_id_that_an_address_can_have(self, server: ApiServer, user: Client, id_: str) -> None:
+        assert (await chat(user, message("Hi"), chat_id=id_)).status_code == 200
+        address = f"/ai-sdk/chat/{quote(id_, safe='')}"
+        assert len((await user.read(f"{address}/messages"))["messages"]) == 2
+        assert (await user.get(f"{address}/stream")).status_code == 204
 
     async def test_answers_to_what_was_never_asked(self, server: ApiServer, user: Client) -> None:
         strange = {"id": fake_id("turn"), "role": "assistant", "parts": []}

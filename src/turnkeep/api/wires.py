@@ -164,10 +164,8 @@ async def chat_of(call: ApiCall[Any, Any], chat_id: str) -> Conversation | None:
     under its own id. Raises NotFound for such an id that the caller does not see."""
     if not 1 <= len(chat_id) <= NAME_CHARS:
         raise InvalidRequest(f"The id of a chat has 1 to {NAME_CHARS} characters.")
-    if "/" in chat_id or "\\" in chat_id or chat_id in {".", ".."}:
-        raise InvalidRequest(
-            "The id of a chat is a part of an address, so it has no `/` and no `\\`, and is not `.` or `..`."
-        )
+    if chat_id in {".", ".."}:
+        raise InvalidRequest("The id of a chat is a part of an address, so it is not `.` or `..`.")
     found: Conversation | None = await call.runtime.store.conversation_of_host(call.principal, chat_id)
     if found is None and _CONVERSATION_ID.fullmatch(chat_id):
         found = await call.runtime.store.conversation(call.principal, ConversationId(chat_id))
