@@ -209,6 +209,7 @@ class TestNames:
         with Turnkeep(site.url, OPERATOR_KEY, user="ann") as blocking:
             assert repr(blocking) == f"Turnkeep({site.url!r}, user='ann')"
             assert repr(blocking.files) == repr(turnkeep.files)
+            assert repr(blocking.models.list()).startswith("Items(iterate over them")
         async with turnkeep.stream("Hello?") as followed:
             assert repr(followed) == "TurnStream(not asked yet, cursor='')"
             await followed.result()

@@ -164,6 +164,9 @@ class Items(Generic[Found]):
         self._is_closed = False
         self._changing = threading.Lock()
 
+    def __repr__(self) -> str:
+        return "Items(closed)" if self._is_closed else "Items(iterate over them; pages are read as needed)"
+
     def __iter__(self) -> Iterator[Found]:
         return self
 
