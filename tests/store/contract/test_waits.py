@@ -245,6 +245,10 @@ class TestAnAnswer:
         assert not (await store.due_work()).has_overdue
         [adopted] = await store.adopt("worker-2", lease_seconds=LEASE_SECONDS)
         assert adopted.turn.id == held.turn_id
+        last = adopted.turn.last_seq
+        await store.settle(adopted.held, after=last, settlement=answered(adopted.held))
+        with pytest.raises(AlreadyDecided, match="not answered in time"):
+            await decided(store, tenant, held, {"call_1": ALLOW})
 
     async def test_a_wait_that_ends_while_no_server_runs_lasts_until_one_does(
         self, store: Store, tenant: Tenant, database: Database
