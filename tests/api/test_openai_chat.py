@@ -381,6 +381,26 @@ class TestBoundConversations:
         assert (await user.read(f"/v1/conversations/{made}"))["message_count"] == 4
         assert len(server.scripts.requests[-1].messages) == 3
 
+    @both
+    async def test_its_instructions_may_change_with_the_result_of_a_call(
+        self, server: ApiServer, user: Client, sdk: Any
+    ) -> None:
+        made = (await user.post("/v1/conversations", json={})).json()["id"]
+        bound: Any = {"model": "scripted", "metadata": {"conversation_id": made}, "tools": [WEATHER]}
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        server.scripts.say(Call("get_weather", {"city": "Rome"}))
+        messages: list[Any] = [*ASK]
+        said: list[str | None] = []
+        for place in range(3):
+            told = {"role": "system", "content": f"Step {place}."}
+            done = await sdk.chat.completions.create(messages=[told, *messages], **bound)
+            assert server.scripts.requests[-1].messages[0]["content"] == f"Step {place}."
+            message = done.choices[0].message
+            said.append(message.content)
+            for call in message.tool_calls or ():
+                messages += [message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": "sun"}]
+        assert said[-1] == "Hello there."
+
     async def test_its_turn_waits_for_the_result_of_a_call(self, server: ApiServer, user: Client, sdk: Any) -> None:
         made = (await user.post("/v1/conversations", json={})).json()["id"]
         server.scripts.say(Call("get_weather", {"city": "Bern"}))

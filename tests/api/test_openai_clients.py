@@ -103,12 +103,19 @@ class TestSyncSdk:
             sdk.conversations.items.create(made.id, items=[hello])
             items = list(sdk.conversations.items.list(made.id, order="asc", limit=2))
             assert [item.to_dict()["role"] for item in items] == ["user", "user", "assistant", "user"]
-            sdk.conversations.items.delete(items[-1].id or "", conversation_id=made.id)
-            assert len(list(sdk.conversations.items.list(made.id))) == 3
+            for item in (items[-1], items[1]):
+                sdk.conversations.items.delete(item.id or "", conversation_id=made.id)
+            left = list(sdk.conversations.items.list(made.id, order="asc"))
+            assert [item.id for item in left] == [items[0].id, items[2].id]
+            done = sdk.responses.create(model="demo", input="hello", conversation=made.id)
+            newest = sdk.conversations.items.list(made.id, limit=1).data[0]
+            assert newest.to_dict() == done.output[-1].to_dict()
             assert sdk.conversations.update(made.id, metadata={"topic": "b"}).metadata == {"topic": "b"}
             assert sdk.conversations.delete(made.id).deleted
-            file = sdk.files.create(file=("notes.txt", b"Buy milk."), purpose="user_data")
-            assert [each.id for each in sdk.files.list()] == [file.id]
+            file = sdk.files.create(file=("notes.txt", b"Buy milk."), purpose="assistants")
+            assert [each.purpose for each in sdk.files.list()] == ["assistants"]
+            assert [each.id for each in sdk.files.list(purpose="assistants")] == [file.id]
+            assert list(sdk.files.list(purpose="vision")) == []
             assert sdk.files.content(file.id).read() == b"Buy milk."
             assert sdk.files.delete(file.id).deleted
 
@@ -183,6 +190,13 @@ class TestAgentsSdk:
         await resumed.add_items([{"role": "user", "content": "One more."}])
         assert len(await resumed.get_items()) == len(items)
         conversation_id = resumed.session_id
+        left = await resumed.get_items()
+        while left:
+            assert await resumed.pop_item() == left.pop()
+            assert await resumed.get_items() == left
+        assert await resumed.pop_item() is None
+        done = await Runner.run(agent, "What's the weather in Paris?", session=resumed, run_config=config)
+        assert "Paris: 18 degrees" in str(done.final_output)
         await resumed.clear_session()
         assert (await user.get(f"/v1/conversations/{conversation_id}")).status_code == 404
 
@@ -194,6 +208,47 @@ class TestAgentsSdk:
         for _ in range(2):
             done = await Runner.run(agent, "What's the weather in Paris?", conversation_id=made.id, run_config=config)
             assert "Paris: 18 degrees" in str(done.final_output)
+
+    async def test_instructions_may_change_with_every_step(self, sdk: Any, user: Client) -> None:
+        """They are a function in the Agents SDK, which is called before each request."""
+        set_tracing_disabled(True)
+        told: list[str] = []
+
+        def instructions(_context: Any, _agent: Any) -> str:
+            told.append(f"Step {len(told)}.")
+            return told[-1]
+
+        agent = Agent(
+            name="Helper", instructions=instructions, tools=[get_weather], model=OpenAIResponsesModel("demo", sdk)
+        )
+        config = RunConfig(tracing_disabled=True)
+        made = await sdk.conversations.create()
+        for place in ({"conversation_id": made.id}, {"auto_previous_response_id": True}, {}):
+            told.clear()
+            done = await Runner.run(agent, "What's the weather in Paris?", run_config=config, **place)
+            assert "Paris: 18 degrees" in str(done.final_output)
+            assert told == ["Step 0.", "Step 1."]
+            given = [await sdk.responses.retrieve(each.response_id) for each in done.raw_responses]
+            assert [each.instructions for each in given] == told
+
+    async def test_runs_in_one_conversation_are_its_items(self, sdk: Any) -> None:
+        set_tracing_disabled(True)
+        made = await sdk.conversations.create()
+        agent = Agent(name="Helper", tools=[get_weather], model=OpenAIResponsesModel("demo", sdk))
+        config = RunConfig(tracing_disabled=True)
+        wanted: list[Any] = []
+        for _ in range(2):
+            done = await Runner.run(agent, "What's the weather in Paris?", conversation_id=made.id, run_config=config)
+            wanted += [item.id for each in done.raw_responses for item in each.output]
+        listed = [item async for item in sdk.conversations.items.list(made.id, order="asc", limit=3)]
+        assert [item.id for item in listed if item.id in wanted] == wanted
+        kinds = [item.type for item in listed]
+        assert (kinds.count("function_call"), kinds.count("function_call_output")) == (2, 2)
+        assert (kinds[0], kinds[-1]) == ("message", "message")
+        session = OpenAIConversationsSession(conversation_id=made.id, openai_client=sdk)
+        assert [item.get("id") for item in await session.get_items()] == [item.id for item in listed]
+        done = await Runner.run(agent, "hello", session=session, run_config=config)
+        assert "demo model" in str(done.final_output)
 
 
 class TestNode:

@@ -496,6 +496,152 @@ class TestConversations:
         assert [each["id"] for each in (await user.read("/v1/conversations"))["data"]] == [made]
 
 
+class TestReferences:
+    @both
+    async def test_stand_for_items_of_earlier_responses(
+        self, server: ApiServer, service: Client, user: Client, sdk: Any
+    ) -> None:
+        """As Vercel's AI SDK sends them instead of the items."""
+        await service.post("/v1/agents", json={"name": "Counter", "tools": ["count"]})
+        server.scripts.say(Think("Hm."), "I count.", Call("count", {"n": 1}))
+        server.scripts.say("Two.")
+        first = await sdk.responses.create(model="agent/Counter", input="Count.")
+        assert [item.type for item in first.output] == ["reasoning", "message", "mcp_call", "message"]
+        [asked] = (await sdk.responses.input_items.list(first.id)).data
+        named: Any = [{"type": "item_reference", "id": item.id} for item in (asked, *first.output)]
+        again: Any = {"role": "user", "content": "And?"}
+        await sdk.responses.create(model="scripted", input=[*named, again])
+        sent = server.scripts.requests[-1].messages
+        assert [each["role"] for each in sent] == ["user", "assistant", "tool", "assistant", "user"]
+        assert (sent[0]["content"], sent[2]["content"], sent[3]["content"]) == ("Count.", "2", "Two.")
+        ben = await server.user(service, "ben")
+        refused = await ben.post("/openai/v1/responses", json={"model": "scripted", "input": [*named, again]})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input")
+        for wrong in (f"msg_{'0' * 32}_r0", f"{asked.id}_9", "mcpr_call_1", None):
+            many = [{"type": "item_reference", "id": wrong}, again]
+            refused = await user.post("/openai/v1/responses", json={"model": "scripted", "input": many})
+            assert (refused.status_code, "there is no item" in refused.text) == (400, True)
+        many = [{"type": "item_reference", "id": f"msg_{number:032x}_r0"} for number in range(101)]
+        refused = await user.post("/openai/v1/responses", json={"model": "scripted", "input": many})
+        assert refused.status_code == 400
+
+
+class TestForks:
+    """Requests that follow the same response do not wait for each other."""
+
+    @both
+    async def test_run_at_the_same_time_with_the_same_history(self, server: ApiServer, user: Client, sdk: Any) -> None:
+        both_run, running = asyncio.Event(), list[str]()
+
+        async def meet() -> None:
+            running.append("")
+            if len(running) == 3:
+                both_run.set()
+            await both_run.wait()
+
+        first = await sdk.responses.create(model="scripted", input="One", instructions="Be kind.")
+        second = await sdk.responses.create(model="scripted", input="Two", previous_response_id=first.id)
+        file = await sdk.files.create(file=("notes.txt", b"Buy milk."), purpose="user_data")
+        content = [{"type": "input_file", "file_id": file.id}, {"type": "input_text", "text": "Three"}]
+        third = await sdk.responses.create(
+            model="scripted", input=[{"role": "user", "content": content}], previous_response_id=second.id
+        )
+        for _ in range(3):
+            server.scripts.say(Until(meet), "Four.")
+        asked = [
+            sdk.responses.create(model="scripted", input=f"Fork {place}", previous_response_id=third.id)
+            for place in range(3)
+        ]
+        forks = await asyncio.wait_for(asyncio.gather(*asked), 60)
+        assert [each.output_text for each in forks] == ["Four."] * 3
+        assert {each.previous_response_id for each in forks} == {third.id}
+        assert len({each.id for each in forks}) == 3
+        for request in server.scripts.requests[-3:]:
+            texts = [str(each["content"]) for each in request.messages]
+            assert [text for text in texts if text in {"One", "Two"}] == ["One", "Two"]
+            assert "Buy milk." in str(texts)
+            assert sum("Fork" in text for text in texts) == 1
+        assert (await user.read("/v1/conversations"))["data"] == []
+        for fork in forks:  # each goes on by itself
+            after = await sdk.responses.create(model="scripted", input="Five", previous_response_id=fork.id)
+            texts = [str(each["content"]) for each in server.scripts.requests[-1].messages]
+            assert sum("Fork" in text for text in texts) == 1
+            assert after.output_text == "Hello there."
+        apart = [each for each in forks if each.conversation.id != first.conversation.id]
+        assert len(apart) == 2
+
+    @both
+    async def test_follow_an_older_response_while_another_branch_runs_or_waits(
+        self, server: ApiServer, sdk: Any
+    ) -> None:
+        first = await sdk.responses.create(model="scripted", input="One")
+        left = await sdk.responses.create(model="scripted", input="Left", previous_response_id=first.id)
+        await sdk.responses.create(model="scripted", input="Right", previous_response_id=first.id)
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        waits = await sdk.responses.create(
+            model="scripted", input="Weather?", tools=[WEATHER], previous_response_id=first.id
+        )
+        assert waits.output[0].type == "function_call"
+        key = {"Idempotency-Key": "fork"}
+        options: Any = {"model": "scripted", "input": "Down", "previous_response_id": left.id, "extra_headers": key}
+        down = await sdk.responses.create(**options)
+        texts = [each["content"] for each in server.scripts.requests[-1].messages]
+        assert texts == ["One", "Hello there.", "Left", "Hello there.", "Down"]
+        assert (await sdk.responses.create(**options)).id == down.id
+        assert (await sdk.responses.delete(down.id)) is None
+        assert (await sdk.responses.retrieve(waits.id)).status == "completed"
+
+    @both
+    async def test_a_question_in_a_conversation_is_refused_while_it_is_busy(self, server: ApiServer, sdk: Any) -> None:
+        made = await sdk.conversations.create()
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        await sdk.responses.create(model="scripted", input="Weather?", tools=[WEATHER], conversation=made.id)
+        with pytest.raises(openai.BadRequestError) as busy:
+            await sdk.responses.create(model="scripted", input="Hm?", conversation=made.id)
+        assert busy.value.code == "conversation_locked"
+
+
+class TestChosenModels:
+    @both
+    async def test_a_plain_model_answers_without_the_agent_of_the_conversation(
+        self, server: ApiServer, service: Client, user: Client, sdk: Any
+    ) -> None:
+        body = {"name": "Helper", "instructions": "Help kindly.", "model": "scripted/own", "tools": ["count"]}
+        agent = (await service.post("/v1/agents", json=body)).json()["id"]
+        made = (await user.post("/v1/conversations", json={"agent_id": agent})).json()["id"]
+        chained = await sdk.responses.create(model="agent/Helper", input="Hi")
+        spoken: Any = [{"role": "user", "content": "Hi"}]
+
+        async def asked(model: str | None, **place: Any) -> tuple[str, bool, list[str]]:
+            given = {} if model is None else {"model": model}
+            await sdk.responses.create(input="Hi", **given, **place)
+            request = server.scripts.requests[-1]
+            return request.model, "Help kindly." in str(request), [each.name for each in request.tools]
+
+        helper, plain = ("scripted/own", True, ["count"]), ("scripted", False, list[str]())
+        for place in ({"conversation": made}, {"previous_response_id": chained.id}):
+            assert await asked("scripted", **place) == plain
+            assert await asked("agent/Helper", **place) == helper
+            assert await asked(None, **place) == helper
+        await sdk.chat.completions.create(model="scripted", messages=spoken, metadata={"conversation_id": made})
+        assert "Help kindly." not in str(server.scripts.requests[-1])
+        await sdk.chat.completions.create(model="agent/Helper", messages=spoken, metadata={"conversation_id": made})
+        assert server.scripts.requests[-1].model == "scripted/own"
+        begun = await sdk.responses.create(model="scripted", input="Hi")
+        assert await asked("agent/Helper", previous_response_id=begun.id) == helper
+        assert (await user.read(f"/v1/conversations/{made}"))["agent_id"] == agent
+
+    async def test_a_turn_of_an_agent_goes_on_only_with_it(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        await service.post("/v1/agents", json={"name": "Helper"})
+        server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        first = await sdk.responses.create(model="agent/Helper", input="Hi", tools=[WEATHER])
+        output: Any = [{"type": "function_call_output", "call_id": first.output[0].call_id, "output": "sun"}]
+        with pytest.raises(openai.BadRequestError, match="keeps the options"):
+            await sdk.responses.create(model="scripted", input=output, previous_response_id=first.id)
+        done = await sdk.responses.create(model="agent/Helper", input=output, previous_response_id=first.id)
+        assert done.output_text == "Hello there."
+
+
 class TestEndings:
     @both
     async def test_a_response_is_cancelled_once(self, server: ApiServer, sdk: Any) -> None:
@@ -513,6 +659,33 @@ class TestEndings:
         stopped = await sdk.responses.retrieve(events[0].response.id)
         assert stopped.output_text == "Hello "
         assert [item.status for item in (*stopped.output, *events[-1].response.output)] == ["incomplete"] * 2
+        replayed = await events_of(await sdk.responses.retrieve(stopped.id, stream=True))
+        for seen in (events, replayed):
+            done = [event.item for event in seen if event.type == "response.output_item.done"]
+            assert [(item.status, item.content[0].text) for item in done] == [("incomplete", "Hello ")]
+            OpenResponses.check_response(seen[-1].response.to_dict())
+        for event in events:
+            rest = await sdk.responses.retrieve(stopped.id, stream=True, starting_after=event.sequence_number)
+            numbers = [each.sequence_number async for each in rest]
+            assert not numbers or numbers[0] > event.sequence_number
+
+    @both
+    async def test_only_the_item_that_was_cut_is_incomplete(self, server: ApiServer, service: Client, sdk: Any) -> None:
+        await service.post("/v1/agents", json={"name": "Counter", "tools": ["count"]})
+        server.scripts.say("I count.", Call("count", {"n": 1}))
+        server.scripts.say(Think("Hm."), "Tw", Pause(600), "o.")
+        stream = await sdk.responses.create(model="agent/Counter", input="Hi", background=True, stream=True)
+        events: list[Any] = []
+        async for event in stream:
+            events.append(event)
+            if event.type == "response.output_text.delta" and event.delta == "Tw":
+                await sdk.responses.cancel(events[0].response.id)
+        done = [event.item for event in events if event.type == "response.output_item.done"]
+        wanted = [("message", "completed"), ("mcp_call", "completed"), ("reasoning", "completed")]
+        assert [(item.type, item.status) for item in done] == [*wanted, ("message", "incomplete")]
+        assert [item.to_dict() for item in events[-1].response.output] == [item.to_dict() for item in done]
+        stored = await sdk.responses.retrieve(events[0].response.id)
+        assert stored.to_dict() == events[-1].response.to_dict()
 
     @both
     async def test_a_response_that_waits_for_outputs_is_cancelled(
@@ -727,7 +900,6 @@ class TestTools:
             ("text", {"format": {"type": "json_object"}}),
             ("store", False),
             ("background", "yes"),
-            ("instructions", "Be rude."),
             ("tools", [{**WEATHER, "name": "get_time"}]),
             ("tool_choice", "none"),
             ("parallel_tool_calls", False),
@@ -735,7 +907,6 @@ class TestTools:
             ("seed", 7),
             ("stop", ["END"]),
             ("metadata", {"openai": "x"}),
-            ("input", [*output, {"role": "system", "content": "Be rude."}]),
         ]
         for name, value in changes:
             with pytest.raises(openai.BadRequestError) as refused:
@@ -754,6 +925,38 @@ class TestTools:
         for change in ({"temperature": 1}, {"metadata": {"a": "c"}}):
             with pytest.raises(openai.BadRequestError, match="keeps the options"):
                 await sdk.responses.create(**{**options, **place, **change})
+
+    @both
+    async def test_instructions_may_change_between_the_steps_of_a_turn(self, server: ApiServer, sdk: Any) -> None:
+        """As dynamic instructions of OpenAI's Agents SDK do. Messages that instruct the model stay."""
+
+        def told() -> Any:
+            return server.scripts.requests[-1].messages[0]["content"]
+
+        for _ in range(3):
+            server.scripts.say(Call("get_weather", {"city": "Bern"}))
+        options: Any = {"model": "scripted", "tools": [WEATHER]}
+        words: Any = [{"role": "developer", "content": "Be short."}, {"role": "user", "content": "Weather?"}]
+        done = [await sdk.responses.create(input=words, instructions="Step 1.", **options)]
+        assert told() == "Step 1.\n\nBe short."
+        steps: list[tuple[Any, list[Any], str]] = [
+            ({"instructions": "Step 2."}, [], "Step 2.\n\nBe short."),
+            ({}, [{"role": "system", "content": "Be kind."}], "Step 2.\n\nBe short.\n\nBe kind."),
+            ({"instructions": ""}, words[:1], "Be short.\n\nBe kind."),
+        ]
+        for given, more, wanted in steps:
+            last = done[-1]
+            output = {"type": "function_call_output", "call_id": last.output[-1].call_id, "output": "sun"}
+            place = {"input": [output, *more], "previous_response_id": last.id, **given, **options}
+            done.append(await sdk.responses.create(**place))
+            assert told() == wanted
+            assert (await sdk.responses.create(**place)).to_dict() == done[-1].to_dict(), "the same request again"
+            with pytest.raises(openai.BadRequestError, match="keeps the options"):
+                await sdk.responses.create(**{**place, "instructions": "Another step."})
+        assert done[-1].output_text == "Hello there."
+        stored = [await sdk.responses.retrieve(each.id) for each in done]
+        assert [each.to_dict() for each in stored] == [each.to_dict() for each in done]
+        assert [each.instructions for each in stored] == ["Step 1.\n\nBe short.", *(wanted for *_, wanted in steps)]
 
     @both
     async def test_each_response_of_a_turn_has_its_metadata(self, server: ApiServer, sdk: Any) -> None:
@@ -862,7 +1065,8 @@ class TestTools:
         answers: Any = [{**unclear, "approve": True}, stray]
         with pytest.raises(openai.BadRequestError, match="No tool call found"):
             await sdk.responses.create(model="agent/Payer", input=answers, previous_response_id=first.id)
-        assert (await sdk.conversations.items.list(first.conversation.id)).data[0].type == "message"
+        listed = (await sdk.conversations.items.list(first.conversation.id)).data
+        assert [item.type for item in listed] == ["mcp_approval_request", "message"]
         past = {
             "id": "mcpr_call_1",
             "type": "mcp_approval_request",

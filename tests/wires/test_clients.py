@@ -12,15 +12,16 @@ from tests.server_process import clean_environment
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("client", ["client", "ai-sdk", "ag-ui", "manual"])
+@pytest.mark.parametrize("client", ["client", "deno", "ai-sdk", "ag-ui", "manual"])
 def test_the_client_has_what_the_server_has(client: str) -> None:
     run_tests(f"{client}.test.mjs")
 
 
 @pytest.mark.nightly
-def test_no_other_random_turns_are_complained_about() -> None:
+@pytest.mark.parametrize("client, turns", [("ag-ui", 1000), ("ai-sdk", 400)])
+def test_other_random_turns_are_the_same_for_the_client(client: str, turns: int) -> None:
     seed = str(int.from_bytes(os.urandom(4)))
-    run_tests("ag-ui.test.mjs", TURNKEEP_RANDOM_TURNS="1000", TURNKEEP_RANDOM_SEED=seed)
+    run_tests(f"{client}.test.mjs", TURNKEEP_RANDOM_TURNS=str(turns), TURNKEEP_RANDOM_SEED=seed)
 
 
 def run_tests(file: str, **variables: str) -> None:

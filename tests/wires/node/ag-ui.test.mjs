@@ -8,11 +8,11 @@ import { after, before, describe, test } from "node:test";
 import * as current from "@ag-ui/client";
 import * as old from "@ag-ui/client-0.0.59";
 import { TurnkeepAgent } from "@turnkeep/client/ag-ui";
+import { generator, randomRounds, SEED, turnsOf } from "./random.mjs";
 import { plain, script, startServer, until } from "./server.mjs";
 
 const GOLDEN = join(import.meta.dirname, "../../golden");
-const TURNS = Number(process.env.TURNKEEP_RANDOM_TURNS ?? 200);
-const SEED = Number(process.env.TURNKEEP_RANDOM_SEED ?? 1);
+const TURNS = turnsOf(200);
 const LOCATE = { name: "locate", description: "Where the user is.", parameters: { type: "object", properties: {} } };
 const VERSIONS = { "1.0.0": current, "0.0.59": old };
 
@@ -412,44 +412,15 @@ describe("the golden turn", () => {
   }
 });
 
-/** Numbers that look random and are the same for the same seed. */
-function generator(seed) {
-  let state = seed >>> 0;
-  return (below) => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
-  };
-}
-
 /** One turn of anything: words, reasoning, tools, resets, failures, stops, approvals and tools of the page. */
 async function randomTurn(agent, random) {
-  const round = () => {
-    const items = [];
-    if (random(3) === 0) items.push({ think: "Hm. " });
-    if (random(5) === 0) items.push("Wrong. ", { pause: 0.05 }, { restart: true });
-    if (random(4) > 0) items.push("Some ", "words. ");
-    if (random(4) === 0) items.push({ think: "And more. " });
-    return items;
-  };
-  const tools = [
-    { call: "weather" }, { call: "weather", args: { place: "Nowhere" } }, { call: "library" }, { call: "pay" },
-    { call: "locate" }, { call: "no_such_tool" },
-  ];
-  const rounds = [];
-  for (let left = random(3); left > 0; left--) {
-    const calls = Array.from({ length: 1 + random(2) }, () => tools[random(tools.length)]);
-    rounds.push([...round(), ...calls]);
-  }
-  const ending = random(8);
-  if (ending === 0) rounds.push([...round(), { fail: "The model broke." }]);
-  else if (ending === 1) rounds.push(["One ", { pause: 60 }]);
-  else rounds.push([...round(), "The end."]);
+  const { rounds, ending } = randomRounds(random);
   const parameters = { tools: [LOCATE] };
   let turn;
   const { unsubscribe } = agent.subscribe({
     onCustomEvent: ({ event }) => void (event.name === "turnkeep.turn" && (turn = event.value)),
     onTextMessageContentEvent: ({ event, textMessageBuffer }) => {
-      if (ending === 1 && (textMessageBuffer + event.delta).endsWith("One ")) {
+      if (ending === "pause" && (textMessageBuffer + event.delta).endsWith("One ")) {
         void server.call("POST", `/v1/turns/${turn.turn_id}/cancel`);
       }
     },

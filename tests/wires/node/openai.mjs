@@ -65,6 +65,21 @@ const read = await client.responses.create({
 });
 assert.match(read.output_text, /Buy milk\./);
 
+// Conversations: the items of a response are listed under their ids, in pages, and any of them can be deleted.
+const conversation = await client.conversations.create({ items: [{ type: "message", role: "user", content: "hello" }] });
+const told = await client.responses.create({ model: "demo", input: "hello", conversation: conversation.id });
+const items = [];
+for await (const item of client.conversations.items.list(conversation.id, { order: "asc", limit: 1 })) items.push(item);
+assert.deepEqual(items.slice(2), told.output);
+await client.conversations.items.delete(items[1].id, { conversation_id: conversation.id });
+const left = await client.conversations.items.list(conversation.id, { order: "asc" });
+assert.deepEqual(left.data, [items[0], ...items.slice(2)]);
+
+// Requests that follow the same response do not wait for each other.
+const follow = { model: "demo", input: "hello", previous_response_id: told.id };
+const forks = await Promise.all([1, 2, 3].map(() => client.responses.create(follow)));
+assert.deepEqual(forks.map((fork) => fork.status), ["completed", "completed", "completed"]);
+
 // Errors.
 await assert.rejects(client.responses.create({ model: "nothing", input: "x" }), OpenAI.NotFoundError);
 console.log("ok");

@@ -34,6 +34,7 @@ from turnkeep.engine.observer import ObservedModelCall
 from turnkeep.errors import InvalidRequest, TurnkeepError, WorldError
 from turnkeep.ids import CallId, ConversationId, MessageId, TurnId, new_call_id
 from turnkeep.model.messages import Message
+from turnkeep.model.sampling import Sampling
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import Delta, ModelRequest, ProviderFailed, ProviderTimedOut, Reply, Restarted, ToolOffer
 from turnkeep.runtime import Runtime
@@ -381,6 +382,7 @@ async def _model_request(runtime: Runtime, turn: Turn, request: ChatRequest) -> 
         may_think=compiled.thinking,
         tools=tuple(offers.values()),
         may_call=request.may_call,
+        sampling=Sampling(temperature=turn.snapshot.temperature),
         timeout_seconds=runtime.settings.provider_timeout_seconds,
     )
 

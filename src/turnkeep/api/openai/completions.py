@@ -132,6 +132,7 @@ async def create_openai_completion(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     options = Options(
         model=chosen.model if bound else None,
         agent_id=chosen.agent_id if bound else None,
+        names_model=bound is not None,
         source=call.identity.source,
         metadata={key: value for key, value in metadata_of(body).items() if key != CONVERSATION_KEY},
         client_tools=await client_tools(_functions(body)),
@@ -227,7 +228,8 @@ async def _ask_bound(
         if turn is None or turn.wait is None:
             raise InvalidRequest("No turn of this conversation waits for results of tools.")
         _check_options(body, turn, options)
-        return await _answer_calls(call, turn, {key: result.content for key, result in results.items()})
+        contents = {key: result.content for key, result in results.items()}
+        return await _answer_calls(call, turn, contents, options.instructions)
     question = Question(
         principal=call.principal,
         message=asked.question,
@@ -243,8 +245,9 @@ async def _ask_bound(
 
 
 def _check_options(body: JsonObject, turn: Turn, options: Options) -> None:
-    """Raises InvalidField for an option that a turn which goes on cannot honour any more."""
-    if options.model != turn.model if options.agent_id is None else options.agent_id != turn.snapshot.agent_id:
+    """Raises InvalidField for an option that a turn which goes on cannot honour any more. Instructions may change."""
+    agent_id = turn.snapshot.agent_id
+    if options.agent_id != agent_id or (agent_id is None and options.model != turn.model):
         raise has_changed("model")
     limit = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
     output = None if body.get("response_format") is None else "response_format"
@@ -264,9 +267,12 @@ def _trailing_results(asked: AskedQuestion) -> list[ToolResult]:
     return found
 
 
-async def _answer_calls(call: ApiCall[Any, Any], turn: Turn, results: Mapping[CallId, str]) -> tuple[Turn, Segment]:
-    """Send the results of the caller's tools to a turn that waits for them, and return the segment that follows. The
-    same results again, after a broken connection, get the same answer. Raises AlreadyDecided for others."""
+async def _answer_calls(
+    call: ApiCall[Any, Any], turn: Turn, results: Mapping[CallId, str], instructions: str
+) -> tuple[Turn, Segment]:
+    """Send the results of the caller's tools to a turn that waits for them, and return the segment that follows. Other
+    instructions than before hold from then on. The same results again, after a broken connection, get the same answer.
+    Raises AlreadyDecided for others."""
     call.principal.check_agent(turn.snapshot.agent_id)
     assert turn.wait is not None
     if unknown := set(results) - {each.id for each in turn.wait.calls}:
@@ -275,8 +281,11 @@ async def _answer_calls(call: ApiCall[Any, Any], turn: Turn, results: Mapping[Ca
         if missing[0].reason == "approval":
             raise ConversationBusy(turn.id, turn.started_at, waiting_for="approval")
         raise InvalidField(f"No tool output found for function call {missing[0].id}.", field="messages")
-    by = name_of(call.principal)
-    answers = {call_id: CallAnswer(verdict="result", value=value, by=by) for call_id, value in results.items()}
+    told = instructions if instructions and instructions != turn.instructions else None
+    if told is not None and turn.snapshot.sandbox:
+        raise has_changed("messages")
+    answer = CallAnswer(verdict="result", by=name_of(call.principal), instructions=told)
+    answers = {call_id: structs.replace(answer, value=value) for call_id, value in results.items()}
     segment = await segment_after(call.runtime, turn.id, results)
     return await call.runtime.engine.answer_calls(call.principal, turn.id, answers, reason="client_tools"), segment
 

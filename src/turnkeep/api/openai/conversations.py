@@ -2,10 +2,12 @@
 
 A conversation is one of Turnkeep's: it is listed, read and asked in the native API as well. Items that are added
 outside of a response become turns that have happened elsewhere: a message of the user begins one, and what follows
-belongs to it. The last item of a conversation can be deleted. It stays in the branch that was left, as with an edit.
+belongs to it. Any item can be deleted while no turn runs or waits: it is not listed any more, and not sent to models.
+The trace of its turn keeps it (`items.py`).
+
+Decision: docs/decisions/1012
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -13,7 +15,16 @@ from starlette.types import ASGIApp
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing
 from turnkeep.api.http.problem_details import InvalidField
 from turnkeep.api.http.responses import json_response
-from turnkeep.api.openai.items import all_rows, is_shown, items_of, page_of_items, without_last_item
+from turnkeep.api.openai.items import (
+    conversation_items,
+    find_item,
+    items_of_turn,
+    listed,
+    page_of,
+    page_query,
+    removal_of,
+    removed_key,
+)
 from turnkeep.api.openai.messages import (
     AskedQuestion,
     GivenRows,
@@ -27,12 +38,12 @@ from turnkeep.api.openai.messages import (
     without_approvals,
 )
 from turnkeep.api.openai.models import BASE, INCLUDE, OK, PAGE_NAMES, ROUTE
+from turnkeep.api.openai.response_events import WIRE_KEY
 from turnkeep.api.openai.responses import turns_of_rows
 from turnkeep.api.openai.segments import explained
-from turnkeep.errors import ConversationBusy, NotFound
+from turnkeep.errors import ConversationBusy
 from turnkeep.ids import ConversationId
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.messages import Message
 from turnkeep.store.commands import ConversationChange, NewConversation
 from turnkeep_client.wire.blocks import JsonObject
 
@@ -99,62 +110,36 @@ async def add_openai_items(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
         change = ConversationChange(appended=turns, attached=attached_in(past.rows))
         if turns:
             await _change(call, conversation, change)
-    rows = [row for turn in turns for row in await call.runtime.store.turn_rows(turn.turn_id)]
-    added = items_of(rows)
-    return json_response(
-        {
-            "object": "list",
-            "data": added,
-            "first_id": added[0]["id"] if added else "",
-            "last_id": added[-1]["id"] if added else "",
-            "has_more": False,
-        }
-    )
+    store = call.runtime.store
+    made = [await store.turn(call.principal, turn.turn_id) for turn in turns]
+    return json_response(listed([item.fields for turn in made for item in await items_of_turn(call, turn)]))
 
 
 @endpoints.add("GET", ITEMS, responses=(OK,), query_names=(*PAGE_NAMES, INCLUDE), errors=(404,), **ROUTE)
 async def list_openai_items(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The items of a conversation, the newest first unless the query says otherwise."""
-    return json_response(page_of_items(call, items_of(await all_rows(call, (await _conversation(call)).id))))
+    conversation, query = await _conversation(call), page_query(call)
+    items = conversation_items(call, conversation.id, query.order, after=query.after)
+    return json_response(await page_of(items, query))
 
 
 @endpoints.add("GET", ITEM, responses=(OK,), query_names=(INCLUDE,), errors=(404,), **ROUTE)
 async def read_openai_item(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """One item."""
-    items = items_of(await all_rows(call, (await _conversation(call)).id))
-    return json_response(items[_place(call, items)])
+    _, item = await find_item(call, (await _conversation(call)).id, call.path("item_id"))
+    return json_response(item.fields)
 
 
 @endpoints.add("DELETE", ITEM, responses=(OK,), errors=(404,), **ROUTE)
 async def delete_openai_item(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """Delete the last item of a conversation."""
+    """Delete an item. It is not listed any more, and models are not sent it any more."""
     conversation = await _conversation(call)
-    rows = await all_rows(call, conversation.id)
-    items = items_of(rows)
-    if _place(call, items) != len(items) - 1:
-        raise InvalidField(
-            "Only the last item of a conversation can be deleted. Delete those after it first.", field="item_id"
-        )
-    await _without_last_item(call, conversation, rows)
-    return json_response(_object(conversation))
-
-
-async def _without_last_item(call: ApiCall[Any, Any], conversation: Conversation, rows: Sequence[Message]) -> None:
-    """Let the conversation end before the turn of its last item, and add the rest of that turn again, in one
-    transaction. Raises Conflict if the conversation has got another turn meanwhile."""
-    store, principal = call.runtime.store, call.principal
-    shown = [row for row in rows if is_shown(row)]
-    turn = await store.turn(principal, shown[-1].turn_id)
-    rest = [row for row in rows if row.turn_id == turn.id and row.turn_sequence < shown[-1].turn_sequence]
-    rest += without_last_item(shown[-1])
-    parent = turn.parent_turn_id
-    change = ConversationChange(
-        head_turn_id=parent,
-        without=frozenset({"head_turn_id"} if parent is None else ()),
-        expected_head=turn.id,
-        appended=turns_of_rows(conversation.id, rest),
+    turn, item = await find_item(call, conversation.id, call.path("item_id"))
+    await _change(call, conversation, ConversationChange(removed=await removal_of(call, turn, item)))
+    await call.runtime.store.add_notes(
+        call.principal, turn.id, {WIRE_KEY: {"removed": {removed_key(turn, item.id): True}}}
     )
-    await _change(call, conversation, change)
+    return json_response(_object(conversation))
 
 
 async def _change(call: ApiCall[Any, Any], conversation: Conversation, change: ConversationChange) -> None:
@@ -183,14 +168,6 @@ async def _conversation(call: ApiCall[Any, Any]) -> Conversation:
 
 def _id(call: ApiCall[Any, Any]) -> ConversationId:
     return ConversationId(call.id("conversation_id", "conv"))
-
-
-def _place(call: ApiCall[Any, Any], items: Sequence[JsonObject]) -> int:
-    wanted = call.path("item_id")
-    place = next((place for place, item in enumerate(items) if item["id"] == wanted), None)
-    if place is None:
-        raise NotFound(f"There is no item {wanted[:80]!r} in this conversation.")
-    return place
 
 
 def _object(conversation: Conversation) -> JsonObject:

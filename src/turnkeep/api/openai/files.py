@@ -27,7 +27,7 @@ endpoints = Endpoints("openai", feature="files")
 ONE = f"{BASE}/files/{{file_id}}"
 PURPOSE = "user_data"
 PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
-"""What OpenAI knows. Here every file is for messages."""
+"""What OpenAI knows. Here every file is for messages, whatever its purpose."""
 REFUSED_FIELDS = {
     f"expires_after[{name}]": "Files expire as the server's settings say. Leave `expires_after` out."
     for name in ("anchor", "seconds")
@@ -45,13 +45,15 @@ FILES_AT_ONCE = 100
 )
 async def upload_openai_file(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """Upload a file, for messages."""
-    [file] = await call.runtime.bag.receive(call.principal, None, _parts(call))
+    texts = {"purpose": ""}
+    parts = _parts(call, texts)
+    [file] = await call.runtime.bag.receive(call.principal, None, parts, purpose=lambda: texts["purpose"])
     return json_response(file_object(file))
 
 
-async def _parts(call: ApiCall[Any, Any]) -> AsyncIterator[FormFile]:
+async def _parts(call: ApiCall[Any, Any], texts: dict[str, str]) -> AsyncIterator[FormFile]:
     """The file of the form. Raises InvalidField at its end if the purpose is missing or unknown: it may come last."""
-    content_type, texts = call.headers.get("content-type", ""), {"purpose": ""}
+    content_type = call.headers.get("content-type", "")
     body = body_chunks(call.receive)
     async for part in file_parts(content_type, body, max_files=1, texts=texts, refused=REFUSED_FIELDS):
         yield part
@@ -63,8 +65,9 @@ async def _parts(call: ApiCall[Any, Any]) -> AsyncIterator[FormFile]:
 async def list_openai_files(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The caller's own files that no message has named yet."""
     purpose = query_of(call).get("purpose")
-    files = [] if purpose not in {None, "", PURPOSE} else await _loose_files(call)
-    return json_response(page_of_items(call, [file_object(file) for file in reversed(files)], most=10_000))
+    files = [file_object(file) for file in reversed(await _loose_files(call))]
+    wanted = [file for file in files if purpose in {None, "", file["purpose"]}]
+    return json_response(await page_of_items(call, wanted, most=10_000))
 
 
 @endpoints.add("GET", ONE, responses=(OK,), errors=(404,), **ROUTE)
@@ -109,7 +112,7 @@ def file_object(file: File) -> JsonObject:
         "created_at": file.created_at // 1000,
         "expires_at": None,
         "filename": file.name,
-        "purpose": PURPOSE,
+        "purpose": file.purpose or PURPOSE,
         "status": "processed" if file.status == "ready" else "uploaded",
         "status_details": None,
     }

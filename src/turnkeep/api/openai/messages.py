@@ -175,8 +175,7 @@ def plain_items(given: Sequence[JsonValue], field: str) -> list[JsonObject]:
                 items.append({**item, "type": "message"})
             case "item_reference":
                 raise InvalidField(
-                    f"`{field}`: references to items are not supported. Send the item itself, or name the response "
-                    "before it in `previous_response_id`.",
+                    f"`{field}`: references to items are not supported here. Send the item itself.",
                     field=field,
                 )
             case "mcp_list_tools":
@@ -479,6 +478,7 @@ async def conversation_of(call: ApiCall[Any, Any], rows: Sequence[Message], new:
             model=new.model,
             metadata=new.metadata,
             is_listed=new.is_listed,
+            kind=new.kind,
         ),
     )
     return await call.runtime.store.import_conversation(call.principal, seeded, attached=attached_in(rows))

@@ -12,7 +12,7 @@ Tools of the server are `mcp_call` items: a `function_call` would tell the calle
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -49,12 +49,12 @@ SERVER_LABEL = "turnkeep"
 WIRE_KEY = "openai"
 """Key in the metadata of a turn: what this wire must remember of it (`WireNotes`). No client can change it later."""
 
-_CLOSED_BY: dict[Kind, int] = {"text": 2, "reasoning": 9}
-_OPENED: dict[Kind, int] = {"text": 5, "reasoning": 7}
+_CLOSED_BY: dict[Kind, int] = {"text": 2, "reasoning": 7}
+_OPENED: dict[Kind, int] = {"text": 5, "reasoning": 10}
 _TEXT_AFTER_REASONING = 12
 _CITED = re.compile(r"\[(\d{1,4})\]")
 
-ItemStatus = Literal["completed", "incomplete"]
+ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 
 class WireNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,8 +63,12 @@ class WireNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     previous_response_id: str | None = None
     is_stored: bool = True
+    is_background: bool | None = None
+    """What the request has asked for. A turn that has waited needs no reader any more, whatever that was."""
     has_history: bool = False
     """Whether the turns before it came with the request."""
+    is_fork: bool = False
+    """Whether the turns before it were copied from the conversation of the response before it."""
     told: tuple[tuple[str, int], ...] = ()
     """The messages of the request with which the instructions end: role and length of each."""
     sizes: tuple[int, ...] = ()
@@ -73,6 +77,11 @@ class WireNotes(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The numbers of those segments whose responses were deleted."""
     metadata: dict[str, dict[str, str]] = {}
     """The metadata of segments with which the turn went on, by their numbers, where the request had some."""
+    removed: dict[str, bool] = {}
+    """The items that were deleted from the conversation (`items.removed_key`)."""
+    instructions: dict[str, tuple[str, str]] = {}
+    """Instructions that changed with a segment, by its number: the field `instructions`, and the messages that
+    instruct the model."""
 
     def is_readable(self, index: int) -> bool:
         """Whether the response of this segment can be read: it was stored, and is not deleted."""
@@ -112,6 +121,10 @@ class ResponseSegment:
         self.ended_at: int | None = None
         self.usage = Usage()
         self.before: Sequence[Recorded] = ()
+        self.rounds: dict[str, int] = {}
+        """In which round of this segment a message or a reasoning was said, by its id. The answer is in none."""
+        self.calls: dict[str, str] = {}
+        """The calls that items of server tools show, by the ids of the items."""
         self.status = "queued" if turn.status == "queued" else "in_progress"
         self._turn = turn
         self._hex = turn.id.removeprefix("turn_")
@@ -124,6 +137,8 @@ class ResponseSegment:
         self._has_begun = False
         self._output: list[JsonObject] = []
         self._open: _OpenItem | None = None
+        self._has_paused = False
+        """Whether the open item has all of its words, and the next event says if they were broken off."""
         self._next_index = 0
         self._opened = 0
         """Items that were opened since the last event."""
@@ -137,6 +152,10 @@ class ResponseSegment:
         self._incomplete: JsonObject | None = None
         self._seq = segment.after
         self._number = 0
+        self._round = 0
+        self._called = 0
+        """Calls of the caller's tools in the present event."""
+        self._first_of_round = 0
 
     def encode(self, frame: Frame) -> bytes:
         if isinstance(frame, DeltaFrame):
@@ -144,6 +163,7 @@ class ResponseSegment:
         seq, event = frame.seq, frame.recorded.event
         self._seq = seq - 1
         self._number = (seq - 1) * EVENTS_PER_SEQ + AFTER_PREVIEW
+        self._called = 0
         encoded = b"".join(self._event(event, is_end=seq == self.ends_at))
         self._seq, self._offset, self._opened = seq, 0, 0
         self._sent = {"text": 0, "reasoning": 0}
@@ -165,6 +185,9 @@ class ResponseSegment:
     # Events
 
     def _event(self, event: Any, *, is_end: bool) -> list[bytes]:
+        if self._has_paused and isinstance(event, ToolCalls | Step | Reset | Approval | ClientCalls | Result):
+            closed = self._close(phase="commentary")
+            return [*closed, *self._event(event, is_end=is_end)]
         match event:
             case TurnBegan():
                 return self._began(event)
@@ -202,9 +225,19 @@ class ResponseSegment:
         return [self._frame("response.created", response=self.response()), self._frame(name, response=self.response())]
 
     def _iteration(self, event: ToolCalls) -> list[bytes]:
+        round_, self._round = self._round, self._round + 1
         if event.iteration < self._skipped_rounds:
             return []
-        said = [*self._rest(event.reasoning or "", event.text), *self._close(phase="commentary")]
+        said = self._rest(event.reasoning or "", event.text)
+        for item in self._output[self._first_of_round :]:
+            if item.get("type") in {"message", "reasoning"}:
+                self.rounds.setdefault(item["id"], round_)
+        self._first_of_round = self._next_index
+        if not event.calls and self._open is not None:  # words before a step of a sandbox, or of an answer that was cut
+            self._has_paused = True
+            self._output[self._open.index] = self._done_item(self._open, status="in_progress")
+            return said
+        said += self._close(phase="commentary")
         if self._turn.snapshot.ends_with_calls:
             own = [call for call in event.calls if call.name in self._own]
             said += [frame for call in own for frame in self._function_call(call)]
@@ -220,9 +253,6 @@ class ResponseSegment:
 
     def _failure(self, event: Failure) -> list[bytes]:
         closed = self._close(status="incomplete")
-        last = next((item for item in reversed(self._output) if item), {})
-        if last.get("type") == "message":  # the words that were kept of an answer which was broken off
-            last["status"] = "incomplete"
         for step in self._steps.values():
             if step["status"] == "in_progress":
                 step["status"] = "failed"
@@ -255,7 +285,7 @@ class ResponseSegment:
         """The items that the reader has of a preview which is gone: the number of its last event tells."""
         k = self._resume % EVENTS_PER_OFFSET
         kinds: list[Kind] = ["text"]
-        if k in {1, 7, 8}:
+        if k in {1, 10, 11}:
             kinds = ["reasoning"]
         elif k in {2, 3, 4, _TEXT_AFTER_REASONING}:
             kinds = ["reasoning", "text"]
@@ -290,7 +320,7 @@ class ResponseSegment:
     def _begin_step(self, event: Step) -> list[bytes]:
         arguments = "{}" if event.args is UNSET else msgspec.json.encode(event.args).decode()
         item: JsonObject = {
-            "id": f"mcp_{_own_id(event.id)}",
+            "id": f"mcp_{self._hex}_{self._seq}",
             "type": "mcp_call",
             "server_label": SERVER_LABEL,
             "name": event.name,
@@ -301,6 +331,7 @@ class ResponseSegment:
             "approval_request_id": None,
         }
         index = self._add(item)
+        self.calls[item["id"]] = event.id
         self._steps[event.id] = item
         self._indexes[event.id] = index
         place = {"item_id": item["id"], "output_index": index}
@@ -314,7 +345,8 @@ class ResponseSegment:
         return frames
 
     def _function_call(self, call: ToolCall) -> list[bytes]:
-        item = function_call_item(call)
+        item = function_call_item(call, f"fc_{self._hex}_{self._seq}_{self._called}")
+        self._called += 1
         index = self._add(item)
         place = {"item_id": item["id"], "output_index": index}
         begun = {**item, "arguments": "", "status": "in_progress"}
@@ -347,7 +379,7 @@ class ResponseSegment:
         self._seq, self._offset = frame.seq, end
         self._sent[kind] += len(text)
         before = b""
-        if self._open is None or self._open.kind != kind:
+        if self._open is None or self._open.kind != kind or self._has_paused:
             before = self._turn_to(kind, base + EVENTS_PER_OFFSET * start)
         item = self._open
         assert item is not None
@@ -421,7 +453,7 @@ class ResponseSegment:
         self, *, status: ItemStatus = "completed", phase: str | None = None, is_last: bool = False
     ) -> list[bytes]:
         """End the open item, if there is one."""
-        item, self._open = self._open, None
+        item, self._open, self._has_paused = self._open, None, False
         if item is None:
             return []
         text, place = item.text, {"item_id": item.id, "output_index": item.index}
@@ -495,6 +527,21 @@ class ResponseSegment:
         return b"event: %b\ndata: %b\n\n" % (name.encode(), body)
 
 
+def instructions_of_segment(turn: Turn, index: int) -> tuple[str, str]:
+    """The instructions that hold for a response: the field `instructions`, and the messages that instruct the model."""
+    notes = notes_of_turn(turn)
+    changed = [int(number) for number in notes.instructions if number.isdecimal() and int(number) <= index]
+    if changed:
+        return notes.instructions[str(max(changed))]
+    whole, sizes = turn.snapshot.instructions, [size for _, size in notes.told]
+    start = max(0, len(whole) - sum(sizes) - len("\n\n") * max(0, len(sizes) - 1)) if sizes else len(whole)
+    return whole[:start].removesuffix("\n\n"), whole[start:]
+
+
+def joined_instructions(parts: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, parts))
+
+
 def metadata_of_segment(turn: Turn, index: int) -> JsonObject:
     """The metadata of a response: its own, or else that with which the turn began."""
     own = notes_of_turn(turn).metadata.get(str(index))
@@ -510,10 +557,10 @@ def response_fields(turn: Turn, segment: Segment) -> JsonObject:
         "id": response_id(turn.id, segment.index),
         "object": "response",
         "created_at": turn.created_at // 1000,
-        "background": turn.background,
+        "background": turn.background if notes.is_background is None else notes.is_background,
         "conversation": {"id": turn.conversation_id},
         "frequency_penalty": sampling.frequency_penalty or 0.0,
-        "instructions": snapshot.instructions or None,
+        "instructions": joined_instructions(instructions_of_segment(turn, segment.index)) or None,
         "max_output_tokens": sampling.max_tokens,
         "max_tool_calls": None,
         "metadata": metadata_of_segment(turn, segment.index),
@@ -549,9 +596,9 @@ def usage_of(usage: Usage) -> JsonObject:
     }
 
 
-def function_call_item(call: ToolCall) -> JsonObject:
+def function_call_item(call: ToolCall, own: str) -> JsonObject:
     return {
-        "id": f"fc_{_own_id(call.id)}",
+        "id": own,
         "type": "function_call",
         "call_id": call.id,
         "name": call.name,
@@ -567,10 +614,6 @@ def approval_id(call_id: str) -> str:
 
 def call_of_approval(item_id: str) -> str:
     return item_id.removeprefix("mcpr_")
-
-
-def _own_id(call_id: str) -> str:
-    return call_id.removeprefix("call_")
 
 
 def _opening_calls(snapshot: Snapshot) -> frozenset[str]:

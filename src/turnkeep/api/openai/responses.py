@@ -4,6 +4,9 @@ A response is a turn, or the segment of a turn between two waits (`segments.py`)
 every turn of Turnkeep can be read as a response. A request without `previous_response_id` and `conversation` begins a
 conversation that no list shows.
 
+Two requests may follow the same response. The first one is the next turn of its conversation. While that turn runs, the
+other one gets a copy of the turns before it, in a conversation of its own that no list shows, so that neither waits.
+
 A turn that waits for the caller goes on when the next request brings what is missing: `function_call_output` for each
 call of the caller's tools, `mcp_approval_response` for each approval. Messages beside them steer the turn.
 
@@ -25,11 +28,12 @@ from turnkeep.api.http.problem_details import InvalidField
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.turns import check_rate, read_events
 from turnkeep.api.native.waits import answer_of, check_approver, name_of
-from turnkeep.api.openai.items import all_rows, answering_items, asking_items, page_of_items, query_of
+from turnkeep.api.openai.items import input_items, page_of, page_query, query_of, referenced_items, rows_up_to
 from turnkeep.api.openai.messages import (
     APPROVAL_REQUEST,
     INSTRUCTIONS,
     AskedQuestion,
+    GivenRows,
     ask_alone,
     attached_in,
     check_kept,
@@ -58,6 +62,8 @@ from turnkeep.api.openai.response_events import (
     WireNotes,
     call_of_approval,
     cursor_of_number,
+    instructions_of_segment,
+    joined_instructions,
     metadata_of_segment,
     notes_of_turn,
 )
@@ -176,7 +182,7 @@ async def create_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 
 async def _turn_of(call: ApiCall[Any, Any], body: JsonObject) -> tuple[Turn, Segment]:
     """The turn and the segment that answer the request: new ones, or those of a turn that goes on."""
-    items = _input_items(body)
+    items = await _input_items(call, body)
     previous, conversation = await _place(call, body)
     before = previous or await newest_turn(call, conversation)
     if before is not None and (again := await _repeated(call, body, before, items)) is not None:
@@ -275,7 +281,8 @@ async def delete_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     store, principal = call.runtime.store, call.principal
     conversation = await store.conversation(principal, turn.conversation_id)
     is_last = turn.id == conversation.head_turn_id and (segment.until is None or segment.until >= turn.last_seq)
-    is_first = segment.index == 0 and (turn.parent_turn_id is None or notes_of_turn(turn).has_history)
+    notes = notes_of_turn(turn)
+    is_first = segment.index == 0 and (turn.parent_turn_id is None or notes.has_history or notes.is_fork)
     if not conversation.is_listed and is_first and is_last:
         await store.delete_conversation(principal, conversation.id)
     else:
@@ -287,26 +294,20 @@ async def delete_openai_response(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
 async def list_openai_input_items(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """What the response was asked, as items."""
     turn, segment = await _response(call)
-    rows = await call.runtime.store.turn_rows(turn.id)
-    if segment.index:
-        events = await read_events(call.runtime.store, turn.id)
-        return json_response(page_of_items(call, answering_items(turn, segment, events, rows)))
-    before: Sequence[Message] = ()
-    if notes_of_turn(turn).has_history:
-        before = await all_rows(call, turn.conversation_id, before=turn.ordinal)
-    return json_response(page_of_items(call, asking_items(turn, before, rows)))
+    query = page_query(call)
+    return json_response(await page_of(input_items(call, turn, segment, query.order), query))
 
 
 # Where a request belongs
 
 
-def _input_items(body: JsonObject) -> list[JsonObject]:
+async def _input_items(call: ApiCall[Any, Any], body: JsonObject) -> list[JsonObject]:
     given = body.get("input")
     if isinstance(given, str):
         given = [{"type": "message", "role": "user", "content": given}]
     if not isinstance(given, list) or not given:
         raise InvalidField("`input` is a text, or a list of at least one item.", field="input")
-    return plain_items(given, "input")
+    return plain_items(await referenced_items(call, given, "input"), "input")
 
 
 async def _place(call: ApiCall[Any, Any], body: JsonObject) -> tuple[Turn | None, Conversation | None]:
@@ -354,7 +355,9 @@ async def _repeated(
             "response that followed.",
             field="input",
         )
-    await _check_options(call, body, turn, items)
+    await _check_options(call, body, turn)
+    if _changed_instructions(body, turn, items, segment.index) is not None:
+        raise has_changed("instructions")
     if body.get("metadata") is not None and metadata_of(body) != metadata_of_segment(turn, segment.index):
         raise has_changed("metadata")
     await _store_answers(call, turn, await _checked_answers(call, turn, given))
@@ -382,44 +385,58 @@ async def _go_on(
     waited = {str(each.id) for each in turn.wait.calls}
     if unknown := set(given) - waited - _calls_in(items):
         raise InvalidField(f"No tool call found for function call output with call_id {min(unknown)}.", field="input")
-    await _check_options(call, body, turn, items)
-    await check_rate(call, Options())
-    answers = await _checked_answers(call, turn, {key: item for key, item in given.items() if key in waited})
+    await _check_options(call, body, turn)
     segment = await segment_after(call.runtime, turn.id, open_calls)
+    told = _changed_instructions(body, turn, items, segment.index - 1)
+    if told is not None and turn.snapshot.sandbox:
+        raise has_changed("instructions")
+    await check_rate(call, Options())
+    answers = await _checked_answers(call, turn, {key: item for key, item in given.items() if key in waited}, told)
     if words := [item for item in items if item.get("role") == "user"]:
         await _steer(call, turn, words, segment)
+    notes: JsonObject = {}
     if body.get("metadata") is not None:
-        own = {WIRE_KEY: {"metadata": {str(segment.index): _own_metadata(body)}}}
-        await call.runtime.store.add_notes(call.principal, turn.id, own)
+        notes["metadata"] = {str(segment.index): _own_metadata(body)}
+    if told is not None:
+        notes["instructions"] = {str(segment.index): list(told)}
+    if notes:
+        await call.runtime.store.add_notes(call.principal, turn.id, {WIRE_KEY: notes})
     return await _store_answers(call, turn, answers), segment
 
 
-async def _check_options(call: ApiCall[Any, Any], body: JsonObject, turn: Turn, items: Sequence[JsonObject]) -> None:
+async def _check_options(call: ApiCall[Any, Any], body: JsonObject, turn: Turn) -> None:
     """Raises InvalidField for an option that is wrong, or that a turn which goes on cannot honour any more. Clients
-    send all options again; the same ones are fine."""
+    send all options again; the same ones are fine. Instructions may change."""
     snapshot, notes = turn.snapshot, notes_of_turn(turn)
-    name = body.get("model")
-    if name is not None and name != notes.model:
+    name, shown = body.get("model"), notes.model or turn.model
+    if name is not None and name != shown:
         chosen = await chosen_model(call, name if isinstance(name, str) else None)
-        if chosen not in (ChosenModel(agent_id=snapshot.agent_id), ChosenModel(model=turn.model)):
+        agent_id = snapshot.agent_id
+        if chosen != ChosenModel(agent_id=agent_id, model=turn.model if agent_id is None else None):
             raise has_changed("model")
     tools = await client_tools(_functions(body))
     sampling = _sampling({**body, "tools": body.get("tools") or list(snapshot.client_tools)})
     form = None if _text_of(body).get("format") is None else "text.format"
     check_kept(body, turn, sampling, tools, limit="max_output_tokens", output=form)
-    for words, field in _instructing(body, items):
-        if words and f"\n\n{words}\n\n" not in f"\n\n{snapshot.instructions}\n\n":
-            raise has_changed(field)
     if flag(body, "store") is False and notes.is_stored:
         raise has_changed("store")
     flag(body, "background")  # a turn that has waited needs no reader
     _own_metadata(body)
 
 
-def _instructing(body: JsonObject, items: Sequence[JsonObject]) -> list[tuple[str, str]]:
-    """The instructions of the request, each with the name of its field."""
-    told = [(words_of_instruction(item, "input"), "input") for item in items if item.get("role") in INSTRUCTIONS]
-    return [(_given_instructions(body), "instructions"), *told]
+def _changed_instructions(
+    body: JsonObject, turn: Turn, items: Sequence[JsonObject], index: int
+) -> tuple[str, str] | None:
+    """The instructions of a request with which the turn goes on: the field `instructions`, which replaces the one
+    before if it is given, and the messages that instruct the model, which join those before. None if they are those
+    that hold for the response of this number."""
+    given, told = instructions_of_segment(turn, index)
+    wanted = given if body.get("instructions") is None else _given_instructions(body)
+    messages = [words_of_instruction(item, "input") for item in items if item.get("role") in INSTRUCTIONS]
+    known = f"\n\n{told}\n\n"
+    all_told = joined_instructions((told, *(words for words in messages if f"\n\n{words}\n\n" not in known)))
+    is_same = joined_instructions((wanted, all_told)) == joined_instructions((given, told))
+    return None if is_same else (wanted, all_told)
 
 
 def _answers_in(items: Sequence[JsonObject]) -> dict[str, JsonObject]:
@@ -438,10 +455,10 @@ def _calls_in(items: Sequence[JsonObject]) -> set[str]:
 
 
 async def _checked_answers(
-    call: ApiCall[Any, Any], turn: Turn, given: Mapping[str, JsonObject]
+    call: ApiCall[Any, Any], turn: Turn, given: Mapping[str, JsonObject], told: Sequence[str] | None = None
 ) -> dict[WaitReason, dict[CallId, CallAnswer]]:
-    """These decisions and results. Raises Forbidden if the caller may not decide about calls of this agent, and
-    InvalidField for what is neither."""
+    """These decisions and results, and the instructions that come with them. Raises Forbidden if the caller may not
+    decide about calls of this agent, and InvalidField for what is neither."""
     call.principal.check_agent(turn.snapshot.agent_id)
     by = name_of(call.principal)
     answers: dict[WaitReason, dict[CallId, CallAnswer]] = {"approval": {}, "client_tools": {}}
@@ -451,7 +468,13 @@ async def _checked_answers(
             answers["approval"][CallId(key)] = await answer_of(turn, _decision(key, item), call.principal)
         else:
             answers["client_tools"][CallId(key)] = CallAnswer(verdict="result", value=_output(item), by=by)
-    return answers
+    if told is None:
+        return answers
+    words = joined_instructions(told)
+    return {
+        reason: {key: structs.replace(answer, instructions=words) for key, answer in those.items()}
+        for reason, those in answers.items()
+    }
 
 
 async def _store_answers(
@@ -518,6 +541,7 @@ async def _ask(
         model=name if isinstance(name, str) else "",
         previous_response_id=body.get("previous_response_id"),
         is_stored=is_stored,
+        is_background=is_background,
         has_history=bool(asked.past.rows) and conversation is None,
         told=tuple((role, len(text)) for role, text in asked.told),
         sizes=asked.sizes if len(asked.sizes) > 1 else (),
@@ -525,6 +549,7 @@ async def _ask(
     options = Options(
         model=None if conversation is None else chosen.model,
         agent_id=None if conversation is None else chosen.agent_id,
+        names_model=conversation is not None and chosen != ChosenModel(),
         background=is_background,
         source=call.identity.source,
         metadata={**_own_metadata(body), WIRE_KEY: msgspec.to_builtins(notes)},
@@ -544,11 +569,37 @@ async def _ask(
         options=options,
         workspace=call.identity.workspace,
     )
+    segment = Segment(index=0, after=0)
     if conversation is None:
-        turn = await ask_alone(call, asked, question)
-    else:
-        turn = await _ask_in(call, asked, question, conversation, previous)
-    return turn, Segment(index=0, after=0)
+        return await ask_alone(call, asked, question), segment
+    try:
+        return await _ask_in(call, asked, question, conversation, previous), segment
+    except Conflict:  # it is busy, or has gone on since it was read
+        if previous is None or not previous.is_settled:
+            raise
+        return await _ask_fork(call, asked, question, conversation, previous), segment
+
+
+async def _ask_fork(
+    call: ApiCall[Any, Any], asked: AskedQuestion, question: Question, conversation: Conversation, previous: Turn
+) -> Turn:
+    """A turn in a new conversation that begins with a copy of the turns up to the response before it. For a request
+    that follows a response whose conversation is busy with another turn."""
+    rows = await rows_up_to(call, previous)
+    named = {row.id: tuple(ref.file_id for ref in row.attachments) for row in rows if row.attachments}
+    past = GivenRows(rows=(*rows, *asked.past.rows), files={**named, **asked.past.files})
+    options = question.options
+    notes = {**options.metadata[WIRE_KEY], "is_fork": True}
+    new = question.new
+    if not options.names_model:
+        new = structs.replace(new, agent_id=conversation.agent_id, model=conversation.model)
+    question = structs.replace(
+        question,
+        conversation_id=None,
+        new=structs.replace(new, kind=conversation.kind),
+        options=structs.replace(options, metadata={**options.metadata, WIRE_KEY: notes}),
+    )
+    return await ask_alone(call, structs.replace(asked, past=past), question)
 
 
 async def _ask_in(
@@ -566,13 +617,16 @@ async def _ask_in(
     async with stored_files(call, asked, conversation.id) as (past, files):
         question = structs.replace(question, attachment_ids=files)
         await engine.check(question)
+        after = None if previous is None else previous.id
         try:
             prepared = await _prepare(call, conversation, previous, past.rows)
         except Conflict:  # perhaps with the same request, sent twice at once
             if not await engine.is_repeat(call.principal, question.options):
                 raise
+        if prepared is not None:
+            after = prepared.head_turn_id
         try:
-            return (await engine.ask(question)).turn
+            return (await engine.ask(structs.replace(question, after=after))).turn
         except TurnkeepError:
             if prepared is not None:
                 await _undo(call, conversation, prepared)
@@ -652,7 +706,7 @@ def _own_metadata(body: JsonObject) -> JsonObject:
 
 
 def _instructions(body: JsonObject, asked: AskedQuestion) -> str:
-    return "\n\n".join(filter(None, (_given_instructions(body), asked.instructions)))
+    return joined_instructions((_given_instructions(body), asked.instructions))
 
 
 def _given_instructions(body: JsonObject) -> str:

@@ -16,12 +16,12 @@ from turnkeep.api.http.disconnects import while_connected
 from turnkeep.api.http.endpoints import ApiCall
 from turnkeep.api.native.turns import read_events
 from turnkeep.api.wires import last_wait
-from turnkeep.engine.held_turn import USAGE
 from turnkeep.engine.outcomes import STOPPED_WAIT
 from turnkeep.errors import ConversationBusy
 from turnkeep.ids import TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message
+from turnkeep.model.timeline import USAGE
 from turnkeep.model.turns import Turn
 from turnkeep.runtime import Runtime
 from turnkeep.streaming.follow import Take, follow
