@@ -30,7 +30,7 @@ class TestTheEngine:
     @pytest.mark.parametrize("field", SETTABLE)
     def test_is_told_every_setting_of_its_section(self, field: str) -> None:
         variable = next(variable for variable in VARIABLES if variable.field == field)
-        text = "scripted/other" if field == "model" else str(getattr(Settings(), field) + 7)
+        text = "scripted/other" if field in {"model", "title_model"} else str(getattr(Settings(), field) + 7)
         settings = read_settings({variable.name: text})
         assert str(getattr(settings, field)) == text
         assert isinstance(settings, EngineSettings), "what the operator set is what the engine reads"

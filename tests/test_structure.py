@@ -119,7 +119,7 @@ class TestFileNames:
 
 class TestRooms:
     def test_modules_are_few(self, tree: Any) -> None:
-        assert len(tree.modules) <= 300
+        assert len(tree.modules) <= 305
 
     def test_hardly_any_has_a_single_importer(self, measure: Any, tree: Any) -> None:
         fragments = measure.with_one_importer(tree)

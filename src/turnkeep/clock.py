@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from functools import lru_cache
 
-_DAY_MS = 24 * 60 * 60 * 1000
+DAY_MS = 24 * 60 * 60 * 1000
 
 Clock = Callable[[], int]
 """Returns the present as Unix epoch milliseconds."""
@@ -17,12 +17,12 @@ def system_clock() -> int:
 
 def month_of(at: int) -> str:
     """The billing month (UTC) of a moment: `2026-11`."""
-    return _month_of_day(at // _DAY_MS)
+    return _month_of_day(at // DAY_MS)
 
 
 @lru_cache(maxsize=100)
 def _month_of_day(day: int) -> str:
-    return time.strftime("%Y-%m", time.gmtime(day * _DAY_MS // 1000))
+    return time.strftime("%Y-%m", time.gmtime(day * DAY_MS // 1000))
 
 
 def next_month(at: int) -> int:

@@ -13,6 +13,7 @@ from turnkeep.errors import InvalidRequest
 from turnkeep_client.wire.base import (
     AgentId,
     CallId,
+    ConnectionId,
     ConversationId,
     FileId,
     InviteId,
@@ -21,6 +22,7 @@ from turnkeep_client.wire.base import (
     OrgId,
     PageId,
     SessionId,
+    ShareId,
     TableId,
     TurnId,
     UserId,
@@ -32,6 +34,7 @@ __all__ = [
     "PREFIXES",
     "AgentId",
     "CallId",
+    "ConnectionId",
     "ConversationId",
     "ErasureId",
     "FileId",
@@ -42,6 +45,7 @@ __all__ = [
     "OutboxId",
     "PageId",
     "SessionId",
+    "ShareId",
     "TableId",
     "TurnId",
     "UserId",
@@ -52,6 +56,7 @@ __all__ = [
     "first_turn_id",
     "new_agent_id",
     "new_call_id",
+    "new_connection_id",
     "new_conversation_id",
     "new_erasure_id",
     "new_file_id",
@@ -62,6 +67,7 @@ __all__ = [
     "new_outbox_id",
     "new_page_id",
     "new_session_id",
+    "new_share_id",
     "new_table_id",
     "new_turn_id",
     "new_user_id",
@@ -87,7 +93,9 @@ PREFIXES = (
     "erasure",
     "session",
     "invite",
+    "share",
     "webhook",
+    "mcp",
 )
 
 OutboxId = NewType("OutboxId", str)
@@ -150,8 +158,16 @@ def new_invite_id() -> InviteId:
     return InviteId(_new("invite"))
 
 
+def new_share_id() -> ShareId:
+    return ShareId(_new("share"))
+
+
 def new_webhook_id() -> WebhookId:
     return WebhookId(_new("webhook"))
+
+
+def new_connection_id() -> ConnectionId:
+    return ConnectionId(_new("mcp"))
 
 
 def new_call_id() -> CallId:

@@ -41,6 +41,7 @@ from turnkeep.streaming.connection import OpenStreams
 from turnkeep.streaming.ports import Hub
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.functions import load_tools
+from turnkeep.tools.oauth import Authorizations
 from turnkeep.tools.ports import Tools
 from turnkeep.tools.registry import ToolRegistry, open_tools
 from turnkeep.tools.vault import Vault
@@ -70,6 +71,7 @@ class Runtime(Services, frozen=True, kw_only=True):
     files: AttachmentReader
     webhooks: WebhookClient
     vault: Vault
+    authorizations: Authorizations
     bag: Bag
     pictures: ImageConverter
     imports: FairQueue
@@ -106,9 +108,12 @@ async def open_runtime(
         bag = _open_bag(settings, store)
         texts = _closed_by(stack, FileTexts(store, bag))
         operator_org = await home_org(store)
-        if tools is None:
-            tools = await stack.enter_async_context(_open_tools(settings, vault, store, texts, operator_org))
         guard = AddressGuard(allow_private=settings.allow_private_addresses)
+        authorizations = _closed_by(stack, Authorizations(store, vault, guard))
+        if tools is None:
+            tools = await stack.enter_async_context(
+                _open_tools(settings, vault, store, texts, operator_org, authorizations)
+            )
         webhooks = _closed_by(stack, WebhookClient(guard, vault))
         pictures = ImageConverter()
         sandboxes = _open_sandboxes(settings, sandbox)
@@ -134,6 +139,7 @@ async def open_runtime(
         yield Runtime(
             **structs.asdict(services),
             vault=vault,
+            authorizations=authorizations,
             bag=bag,
             pictures=pictures,
             imports=FairQueue(Shares.of(IMPORTS_AT_ONCE, waiting=IMPORTS_WAITING)),
@@ -230,7 +236,12 @@ def _open_bag(settings: Settings, store: Store) -> Bag:
 
 
 def _open_tools(
-    settings: Settings, vault: Vault, store: Store, texts: FileTexts, operator_org: OrgId
+    settings: Settings,
+    vault: Vault,
+    store: Store,
+    texts: FileTexts,
+    operator_org: OrgId,
+    authorizations: Authorizations,
 ) -> AbstractAsyncContextManager[ToolRegistry]:
     """The tools for pages, tables and files, those of the operator, and those that agents declare."""
     return open_tools(
@@ -238,6 +249,7 @@ def _open_tools(
         AddressGuard(allow_private=settings.allow_private_addresses),
         native=[*knowledge_tools(store, texts), *load_tools(settings.tools)],
         command_orgs=None if settings.allow_mcp_commands else frozenset({operator_org}),
+        authorizations=authorizations,
     )
 
 

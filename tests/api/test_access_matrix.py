@@ -23,12 +23,15 @@ GUARDED = [endpoint for endpoint in ENDPOINTS if endpoint.policy is not Policy.P
 PUBLIC = {
     "/",
     "/healthz",
+    "/mcp/callback",
     "/metrics",
     "/openapi.json",
     "/readyz",
     "/signin",
     "/signin/oidc",
     "/signin/oidc/callback",
+    "/v1/shared",
+    "/v1/shared/file",
     "/v1/signin",
     "/v1/signin/invite",
     "/v1/signout",
@@ -41,16 +44,21 @@ BODIES: dict[str, Any] = {
     "decide_calls": {"decisions": [{"call_id": "c", "decision": "allow"}]},
     "send_results": {"results": [{"call_id": "c", "result": 1}]},
     "steer_turn": {"message": "Hi"},
+    "rate_turn": {"rating": "up"},
     "promise_file": {"name": "f.txt", "size": 1},
     "create_key": {"name": "k"},
     "create_key_of_org": {"name": "k"},
     "create_token": {"user": "u"},
     "create_invite": {"user": "u"},
     "create_workspace": {"name": "w"},
+    "rename_folder": {"name": "Travel", "new_name": "Journeys"},
     "create_webhook": {"url": "https://example.com/hook", "events": ["turn.failed"]},
     "create_org": {"name": "o"},
     "create_agent": {"name": "a"},
     "run_agent": {"prompt": "Go."},
+    "try_agent": {"agent": {"name": "a"}, "message": "Hi"},
+    "list_mcp_tools": {"server": {"name": "s", "url": "https://8.8.8.8:1/"}},
+    "begin_mcp_connection": {"url": "https://8.8.8.8:1/"},
     "replace_agent": {"name": "a"},
     "change_agent": {"name": "a"},
     "create_page": {"title": "t"},
@@ -91,7 +99,7 @@ async def things(service: Client, user: Client) -> dict[str, str]:
     file_id = (await user.post(files, files={"file": ("f.txt", b"x")})).json()["data"][0]["id"]
     table = (await service.post("/v1/tables", json={"name": fake_id("table"), "columns": [{"name": "c"}]})).json()["id"]
     await service.post(f"/v1/tables/{table}/rows", json={"rows": [{}]})
-    agent_id = (await service.post("/v1/agents", json=A_SKILLED_AGENT)).json()["id"]
+    agent_id = (await service.post("/v1/agents", json=A_SKILLED_AGENT | {"name": fake_id("agent")})).json()["id"]
     return {
         "page_id": (await service.post("/v1/pages", json={"title": "P"})).json()["id"],
         "table_id": table,
@@ -104,16 +112,19 @@ async def things(service: Client, user: Client) -> dict[str, str]:
         "delivery_id": (await service.read(f"{webhook}/deliveries"))["data"][0]["id"],
         "conversation_id": answer["conversation_id"],
         "turn_id": answer["turn"]["id"],
+        "span_id": "model-0",
         "agent_id": agent_id,
         "model": agent_id,
         "workspace_id": (await service.read("/v1/workspaces"))["data"][0]["id"],
         "key_id": (await service.post("/v1/keys", json={"name": "K"})).json()["id"],
         "org_id": fake_id("org"),
+        "connection_id": fake_id("mcp"),
         "user": "nobody-here",
         "erasure_id": fake_id("erasure"),
         "session_id": fake_id("session"),
         "chat_id": EXTERNAL_ID,
         "thread_id": EXTERNAL_ID,
+        "share_id": (await user.post(f"/v1/conversations/{answer['conversation_id']}/shares", json={})).json()["id"],
         "invite_id": (await service.post("/v1/invites", json={"user": "guest"})).json()["id"],
     }
 

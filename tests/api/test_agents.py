@@ -1,7 +1,9 @@
 """Agents over the API: saved whole, checked when they are saved, frozen into each turn, and their secrets kept."""
 
 import asyncio
+import base64
 import io
+import itertools
 import json
 import logging
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from PIL import Image
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, code_of, fake_id, settings_for
@@ -58,6 +61,7 @@ AGENT: Json = {
     "environment": {"variables": {"TOKEN": SECRET}, "setup_script": "true"},
     "limits": {"tool_rounds": 2, "tool_timeout_seconds": 5.0, "turn_timeout_seconds": 60.0},
 }
+_numbers = itertools.count(1)
 MASKED: Json = json.loads(json.dumps(AGENT).replace(SECRET, "***"))
 
 
@@ -106,7 +110,7 @@ async def web() -> AsyncIterator[WebServer]:
 
 
 async def saved(client: Client, **fields: Json) -> Json:
-    response = await client.post("/v1/agents", json={"name": "A", **fields})
+    response = await client.post("/v1/agents", json={"name": f"A{next(_numbers)}", **fields})
     assert response.status_code == 201, response.text
     return response.json()
 
@@ -660,3 +664,136 @@ class TestLargeSchemas:
         refused = await service.post("/v1/agents", json=body)
         assert code_of(refused) == (422, "invalid_request")
         assert "262,144 bytes together" in refused.json()["detail"]
+
+
+class TestNames:
+    @both
+    async def test_can_be_given_once_in_a_workspace(self, server: ApiServer, service: Client) -> None:
+        clerk, other = await saved(service, name="Clerk"), await saved(service, name="Other")
+        for response in (
+            await service.post("/v1/agents", json={"name": "CLERK"}),
+            await service.patch(f"/v1/agents/{other['id']}", json={"name": "clerk"}),
+            await service.put(f"/v1/agents/{other['id']}", json={"name": " Clerk"}),
+        ):
+            assert code_of(response) == (409, "conflict")
+            assert "Choose another name" in response.json()["detail"]
+        assert (await service.patch(f"/v1/agents/{clerk['id']}", json={"name": "CLERK"})).status_code == 200
+        assert (await service.delete(f"/v1/agents/{clerk['id']}")).status_code == 204
+        assert (await service.patch(f"/v1/agents/{other['id']}", json={"name": "clerk"})).status_code == 200
+        assert (await (await server.tenant()).post("/v1/agents", json={"name": "Clerk"})).status_code == 201
+
+
+class TestAnAvatar:
+    @pytest.mark.parametrize("emoji", ["🦉", "👩🏽‍🚀", "🇨🇭", "❤️", "5️⃣"])
+    async def test_is_an_emoji(self, server: ApiServer, service: Client, emoji: str) -> None:
+        made = await saved(service, avatar=emoji)
+        assert made["avatar"] == emoji
+        user = await server.user(service)
+        assert (await user.read(f"/v1/agents/{made['id']}"))["avatar"] == emoji
+
+    async def test_is_a_picture_that_is_made_small_once(self, service: Client) -> None:
+        made = await saved(service, avatar=_picture("PNG", (400, 300)))
+        media_type, _, data = made["avatar"].partition(";base64,")
+        assert media_type == "data:image/jpeg"
+        assert _size(data) == (96, 96)
+        again = await service.put(f"/v1/agents/{made['id']}", json={"name": made["name"], "avatar": made["avatar"]})
+        assert again.json()["avatar"] == made["avatar"]
+        gone = await service.patch(f"/v1/agents/{made['id']}", json={"avatar": ""})
+        assert "avatar" not in gone.json()
+
+    async def test_is_not_copied_into_turns(self, service: Client) -> None:
+        made = await saved(service, avatar=_picture("PNG", (400, 300)))
+        turn = (await service.ask(agent_id=made["id"]))["turn"]["id"]
+        assert "avatar" not in (await _trace(service, turn))[0]["snapshot"]["agent"]
+
+    @pytest.mark.parametrize(
+        "avatar",
+        [
+            "an owl",
+            "<b>",
+            "🦉 🦉",
+            "🦉" * 33,
+            "https://example.org/owl.png",
+            "data:image/svg+xml;base64,PHN2Zy8+",
+            "data:image/png;base64,bm8gcGljdHVyZQ==",
+            "data:image/png;base64,???",
+            "data:,",
+        ],
+    )
+    async def test_is_nothing_else(self, service: Client, avatar: str) -> None:
+        refused = await service.post("/v1/agents", json={"name": "A", "avatar": avatar})
+        assert code_of(refused) == (422, "invalid_request")
+        assert "avatar" in refused.json()["detail"]
+
+
+class TestATrial:
+    async def asked(self, client: Client, message: str = "Hello?", **body: Json) -> Json:
+        response = await client.post("/v1/agents/try", json={"message": message, **body})
+        assert response.status_code == 202, response.text
+        accepted = response.json()
+        async with asyncio.timeout(60):
+            while (turn := await client.read(f"/v1/turns/{accepted['turn_id']}"))["status"] == "running":  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        return accepted | {"turn": turn}
+
+    @both
+    async def test_answers_with_settings_that_are_not_saved(self, server: ApiServer, service: Client) -> None:
+        server.scripts.say(Call("look", {"place": "Bern"}))
+        server.scripts.say("It is there.")
+        agent: Json = {"name": "New", "instructions": "Be a poet.", "tools": ["look"]}
+        first = await self.asked(service, agent=agent)
+        assert (first["turn"]["status"], first["turn"]["response"]) == ("succeeded", "It is there.")
+        assert "Be a poet." in str(server.scripts.requests[0])
+        again = {"agent": agent | {"instructions": "Be a clerk."}, "conversation_id": first["conversation_id"]}
+        second = await self.asked(service, "And now?", **again)
+        assert second["conversation_id"] == first["conversation_id"]
+        last = str(server.scripts.requests[-1])
+        assert "Be a clerk." in last
+        assert "It is there." in last
+        assert (await service.read("/v1/agents"))["data"] == []
+        assert (await service.read("/v1/conversations"))["data"] == []
+        shown = await service.read(f"/v1/conversations/{first['conversation_id']}")
+        assert shown["agent_id"] is None
+        path = f"/v1/conversations/{first['conversation_id']}/turns/{second['turn_id']}/regenerate"
+        assert (await service.post(path)).status_code == 200
+        assert "Be a clerk." in str(server.scripts.requests[-1])
+
+    async def test_uses_the_secrets_of_the_saved_agent(self, free: ApiServer, web: WebServer) -> None:
+        service = await free.tenant()
+        tools = [http_tool(f"{web.url}/echo", headers={"X-Key": SECRET})]
+        made = await saved(service, tools=tools)
+        shown = {"name": made["name"], "tools": made["tools"]}
+        free.scripts.say(Call("t"))
+        free.scripts.say("Done.")
+        tried = await self.asked(service, agent=shown, agent_id=made["id"])
+        assert tried["turn"]["status"] == "succeeded"
+        refused = await service.post("/v1/agents/try", json={"message": "Hello?", "agent": shown})
+        assert code_of(refused) == (422, "invalid_request")
+        elsewhere = {**shown, "tools": [{**shown["tools"][0], "url": "https://8.8.8.8/"}]}
+        refused = await service.post(
+            "/v1/agents/try", json={"message": "Hello?", "agent": elsewhere, "agent_id": made["id"]}
+        )
+        assert code_of(refused) == (422, "invalid_request")
+
+    async def test_is_for_admins_and_has_a_conversation_of_its_own(self, server: ApiServer, service: Client) -> None:
+        member = await server.user(service)
+        body: Json = {"message": "Hello?", "agent": {"name": "New"}}
+        assert code_of(await member.post("/v1/agents/try", json=body)) == (403, "forbidden")
+        conversation = (await service.ask())["conversation_id"]
+        refused = await service.post("/v1/agents/try", json=body | {"conversation_id": conversation})
+        assert code_of(refused) == (422, "invalid_request")
+        unknown = await service.post("/v1/agents/try", json=body | {"conversation_id": fake_id("conv")})
+        assert unknown.status_code == 404
+        wrong = await service.post("/v1/agents/try", json=body | {"agent": {"name": "New", "tools": ["nothing"]}})
+        assert code_of(wrong) == (422, "invalid_request")
+
+
+def _picture(format: str, size: tuple[int, int]) -> str:
+    made = io.BytesIO()
+    Image.new("RGB", size, (47, 111, 94)).save(made, format)
+    return f"data:image/{format.lower()};base64,{base64.b64encode(made.getvalue()).decode()}"
+
+
+def _size(data: str) -> tuple[int, int]:
+    with Image.open(io.BytesIO(base64.b64decode(data))) as image:
+        return image.size

@@ -6,6 +6,7 @@ from msgspec import structs
 
 from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, code_of, fake_id
+from tests.api.test_turns import ModelPause
 from turnkeep.config import Settings
 from turnkeep.providers.scripted import Call
 
@@ -207,6 +208,140 @@ class TestFilters:
             {"external": "doc-1"},
         ):
             assert code_of(await user.get("/v1/conversations", params=params)) == (422, "invalid_request"), params
+
+
+class TestPinsAndFolders:
+    @both
+    async def test_are_given_changed_and_listed_by(self, server: ApiServer, user: Client) -> None:
+        filed = (await user.post("/v1/conversations", json={"title": "Bern", "folder": "Travel"})).json()
+        assert filed["folder"] == "Travel"
+        assert "is_pinned" not in filed
+        plain = (await user.ask("Hello"))["conversation_id"]
+        pinned = (await user.patch(f"/v1/conversations/{plain}", json={"is_pinned": True})).json()
+        assert pinned["is_pinned"] is True
+        assert "folder" not in pinned
+
+        async def ids(**params: str) -> list[str]:
+            return [one["id"] for one in (await user.read("/v1/conversations", params=params))["data"]]
+
+        assert await ids(is_pinned="true") == [plain]
+        assert await ids(folder="Travel") == await ids(is_filed="true") == [filed["id"]]
+        assert await ids(is_pinned="false", is_filed="false") == []
+        assert (await user.read("/v1/folders"))["data"] == [{"name": "Travel", "conversations": 1}]
+        moved = await user.patch("/v1/folders", json={"name": "Travel", "new_name": "Journeys"})
+        assert moved.json() == {"conversations": 1}
+        assert code_of(await user.patch("/v1/folders", json={"name": "Travel", "new_name": "A"})) == (404, "not_found")
+        assert (await user.patch("/v1/folders", json={"name": "Journeys", "new_name": None})).status_code == 200
+        assert (await user.read("/v1/folders"))["data"] == []
+        out = await user.patch(f"/v1/conversations/{plain}", json={"folder": "A"})
+        assert out.json()["folder"] == "A"
+        out = await user.patch(f"/v1/conversations/{plain}", json={"folder": None, "is_pinned": False})
+        assert not {"folder", "is_pinned"} & out.json().keys()
+
+    async def test_that_are_wrong_are_refused(self, user: Client) -> None:
+        made = (await user.ask("Hello"))["conversation_id"]
+        for body in ({"folder": ""}, {"folder": " x"}, {"folder": 1}, {"is_pinned": "yes"}, {"is_pinned": None}):
+            answer = await user.patch(f"/v1/conversations/{made}", json=body)
+            assert code_of(answer) == (422, "invalid_request"), body
+        assert code_of(await user.patch("/v1/folders", json={"name": "A"})) == (422, "invalid_request")
+
+    async def test_folders_of_a_list_are_read_in_pages(self, user: Client) -> None:
+        for name in ("C", "A", "B"):
+            await user.post("/v1/conversations", json={"folder": name})
+        first = await user.read("/v1/folders", params={"limit": "2"})
+        assert [one["name"] for one in first["data"]] == ["A", "B"]
+        rest = await user.read("/v1/folders", params={"cursor": first["next_cursor"]})
+        assert [one["name"] for one in rest["data"]] == ["C"]
+        assert rest["next_cursor"] is None
+
+
+class TestUnread:
+    @both
+    async def test_an_answer_of_a_background_turn_is_unread_until_it_is_marked(
+        self, server: ApiServer, user: Client
+    ) -> None:
+        pause = ModelPause()
+        server.scripts.say(pause())
+        accepted = (await user.post("/v1/turns", json={"message": "Hi", "background": True})).json()
+        path = f"/v1/conversations/{accepted['conversation_id']}"
+        await pause.reached.wait()
+        assert "is_unread" not in await user.read(path)
+        pause.opened.set()
+        await user.get(accepted["events_url"])  # to its end
+        assert (await user.read(path))["is_unread"] is True
+        [listed] = (await user.read("/v1/conversations"))["data"]
+        assert listed["is_unread"] is True
+        marked = (await user.patch(path, json={"is_unread": False})).json()
+        assert "is_unread" not in marked
+        assert marked["updated_at"] == listed["updated_at"]
+        assert (await user.patch(path, json={"is_unread": True})).json()["is_unread"] is True
+        assert code_of(await user.patch(path, json={"is_unread": None})) == (422, "invalid_request")
+
+    async def test_an_answer_that_was_waited_for_is_read(self, user: Client) -> None:
+        answer = await user.ask("Hi")
+        assert "is_unread" not in await user.read(f"/v1/conversations/{answer['conversation_id']}")
+
+
+class TestInstructionsAndTemperature:
+    @both
+    async def test_are_shown_replayed_traced_and_exported(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        body = {"title": "A", "instructions": "Be brief.", "temperature": 0.5}
+        made = (await user.post("/v1/conversations", json=body)).json()
+        path = f"/v1/conversations/{made['id']}"
+        assert (made["instructions"], made["temperature"]) == ("Be brief.", 0.5)
+        answer = await user.ask("Hello", conversation_id=made["id"])
+        [listed] = (await user.read("/v1/conversations"))["data"]
+        assert "instructions" not in listed, "lists are short"
+        assert listed["temperature"] == 0.5
+        assert "Be brief." in (await service.get(f"{path}/replay")).text
+        trace = (await service.get(f"/v1/turns/{answer['turn']['id']}/trace")).text
+        assert "Be brief." in trace
+        document = (await service.get(f"{path}/export")).content
+        imported = (await service.post("/v1/import", content=document)).json()["conversation"]
+        assert (imported["instructions"], imported["temperature"]) == ("Be brief.", 0.5)
+        plain = (await user.patch(path, json={"instructions": None, "temperature": None})).json()
+        assert not {"instructions", "temperature"} & plain.keys()
+        for wrong in ({"temperature": 3}, {"temperature": "hot"}, {"instructions": ""}, {"instructions": 1}):
+            assert code_of(await user.patch(path, json=wrong)) == (422, "invalid_request"), wrong
+
+
+class TestTrash:
+    @both
+    async def test_lists_what_can_be_restored_and_until_when(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        gone = (await user.ask("Gone"))["conversation_id"]
+        kept = (await user.ask("Kept"))["conversation_id"]
+        other = await server.user(service, "bob")
+        assert (await user.delete(f"/v1/conversations/{gone}")).status_code == 204
+        [shown] = (await user.read("/v1/conversations", params={"deleted": "true"}))["data"]
+        assert (shown["id"], shown["title"]) == (gone, "Gone")
+        assert shown["purge_at"] == shown["deleted_at"] + 30 * 86_400_000
+        [listed] = (await user.read("/v1/conversations"))["data"]
+        assert listed["id"] == kept
+        assert "deleted_at" not in listed
+        assert (await other.read("/v1/conversations", params={"deleted": "true"}))["data"] == []
+        for params in ({}, {"user": "ann"}):
+            of_service = await service.read("/v1/conversations", params={"deleted": "true", **params})
+            assert [one["id"] for one in of_service["data"]] == [gone]
+        assert (await user.post(f"/v1/conversations/{gone}/restore")).status_code == 200
+        assert (await user.read("/v1/conversations", params={"deleted": "true"}))["data"] == []
+
+    @both
+    async def test_what_is_erased_leaves_it(self, server: ApiServer, user: Client) -> None:
+        gone = (await user.ask("Gone"))["conversation_id"]
+        await user.delete(f"/v1/conversations/{gone}")
+        assert (await user.post(f"/v1/conversations/{gone}/erase")).status_code == 204
+        assert (await user.read("/v1/conversations", params={"deleted": "true"}))["data"] == []
+        assert code_of(await user.post(f"/v1/conversations/{gone}/restore")) == (404, "not_found")
+
+    async def test_takes_no_other_filter(self, service: Client, user: Client) -> None:
+        for params in ({"q": "x"}, {"kind": "chat"}, {"since": "1"}, {"external_id": "doc-1"}):
+            answer = await user.get("/v1/conversations", params={"deleted": "true", **params})
+            assert code_of(answer) == (422, "invalid_request"), params
+        assert code_of(await user.get("/v1/conversations", params={"deleted": "maybe"})) == (422, "invalid_request")
 
 
 class TestListing:

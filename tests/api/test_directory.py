@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.api.conftest import both
-from tests.api.harness import ApiServer, Client, Json, code_of, settings_for
+from tests.api.harness import ApiServer, Client, Json, code_of, fake_id, settings_for
 from tests.tools.test_mcp import a_http_server
 from tests.tools.web_server import web_server
 from turnkeep.api.native import agents
@@ -276,7 +276,7 @@ class TestTools:
     ) -> None:
         async with web_server() as crm:
             declared = {"type": "http", "name": "crm", "url": f"{crm.url}/{{{{user.external_id}}}}"}
-            made = (await service.post("/v1/agents", json={"name": "A", "tools": [declared]})).json()
+            made = (await service.post("/v1/agents", json={"name": fake_id("agent"), "tools": [declared]})).json()
             path = f"/v1/agents/{made['id']}"
             users = {name: await server.user(service, name) for name in ("ann", "bob")}
             secret = made["tool_secret"]
@@ -298,7 +298,7 @@ class TestTools:
     async def test_keep_a_secret_that_is_rotated_while_their_agent_is_saved(
         self, server: ApiServer, service: Client, method: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        made = (await service.post("/v1/agents", json={"name": "A"})).json()
+        made = (await service.post("/v1/agents", json={"name": fake_id("agent")})).json()
         path, rotated = f"/v1/agents/{made['id']}", ""
 
         async def check_slowly(*_: object) -> list[str]:
@@ -363,7 +363,7 @@ class TestTools:
             {"tools": [{"type": "http", "name": "t", **fields}]},
             {"mcp_servers": [{"name": "t", **fields}]},
         ):
-            response = await service.post("/v1/agents", json={"name": "A", **body})
+            response = await service.post("/v1/agents", json={"name": fake_id("agent"), **body})
             assert code_of(response) == (422, "invalid_request")
 
 
@@ -405,7 +405,7 @@ class TestTheManual:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         declared = {"type": "http", "name": "orders", "url": "http://127.0.0.1:9/"}
-        made = (await service.post("/v1/agents", json={"name": "A", "tools": [declared]})).json()
+        made = (await service.post("/v1/agents", json={"name": fake_id("agent"), "tools": [declared]})).json()
         Path("tool_secret").write_text(made["tool_secret"], encoding="utf-8")
         program: Json = {}
         exec(compile(self._block("python", "verify_tool_call"), "howto", "exec"), program)

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.api.harness import OPERATOR_KEY, ApiServer, settings_for
+from tests.api.harness import OPERATOR_KEY, ApiServer, fake_id, settings_for
 from tests.property_tests import examples
 from tests.sandbox.scripted_runner import scripted_runner
 from turnkeep.api.app import all_endpoints
@@ -77,7 +77,7 @@ class ThreadedServer:
             user = await server.user(service, role="admin")
             answer = await user.ask()
             skills = [{"name": "s", "files": {"SKILL.md": "How to"}}]
-            agent = (await user.post("/v1/agents", json={"name": "A", "skills": skills})).json()["id"]
+            agent = (await user.post("/v1/agents", json={"name": fake_id("agent"), "skills": skills})).json()["id"]
             workspace = (await user.read("/v1/workspaces"))["data"][0]["id"]
             files = f"/v1/conversations/{answer['conversation_id']}/files"
             file = (await user.post(files, files={"file": ("f.txt", b"hello")})).json()["data"][0]["id"]

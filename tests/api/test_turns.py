@@ -108,6 +108,8 @@ class TestWaiting:
             assert (await user.get(f"/v1/turns/{turn_id}")).json() == answer["turn"]
             [*_, message] = (await user.get(f"{base}/messages")).json()["data"]
             now, then = message.pop("siblings", []), answer["message"].pop("siblings", [])
+            assert sorted(turn for group in message.pop("versions", []) for turn in group) == sorted(now)
+            answer["message"].pop("versions", None)
             assert message == answer["message"]
             assert set(then) <= set(now)
 
@@ -652,6 +654,7 @@ class TestBranches:
         messages = (await user.read(f"{base}/messages"))["data"]
         assert messages[0]["content"] == [{"type": "text", "text": "Two"}]
         assert all(message["siblings"] == [*siblings, edited["turn"]["id"]] for message in messages)
+        assert all(message["versions"] == [siblings, [edited["turn"]["id"]]] for message in messages)
         conversation = (await user.patch(base, json={"head_turn_id": first["turn"]["id"]})).json()
         assert conversation["head_turn_id"] == first["turn"]["id"]
         assert conversation["message_count"] == 2

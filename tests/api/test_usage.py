@@ -126,6 +126,62 @@ class TestGroups:
         assert (await service.get(f"/v1/usage?{query}")).status_code in {404, 422}
 
 
+@both
+class TestTurns:
+    async def test_are_listed_for_an_admin_and_a_member_sees_their_own(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        admin = await server.user(service, "boss", role="admin")
+        bob = await server.user(service, "bob")
+        first = (await user.ask())["turn"]["id"]
+        second = (await bob.ask())["turn"]["id"]
+        for caller in (admin, service):
+            listed = (await caller.read("/v1/usage/turns"))["data"]
+            assert [(turn["id"], turn["user"]["external_id"]) for turn in listed] == [(second, "bob"), (first, "ann")]
+            assert (listed[0]["cost"], listed[0]["input_tokens"], listed[0]["status"]) == (0.02, 10, "succeeded")
+            assert "conversation_id" not in listed[0]
+            [only] = (await caller.read("/v1/usage/turns", params={"user": "ann"}))["data"]
+            assert only["id"] == first
+        assert [turn["id"] for turn in (await user.read("/v1/usage/turns"))["data"]] == [first]
+        assert (await user.get("/v1/usage/turns", params={"user": "bob"})).status_code == 404
+        scoped = await server.user(service, "boss", role="admin", scopes={"models": []})
+        assert (await scoped.read("/v1/usage/turns"))["data"] == []
+        stranger = await server.tenant("another")
+        assert (await stranger.read("/v1/usage/turns"))["data"] == []
+        page = await service.read("/v1/usage/turns", params={"limit": 1})
+        rest = await service.read("/v1/usage/turns", params={"limit": 1, "cursor": page["next_cursor"]})
+        assert [turn["id"] for turn in (*page["data"], *rest["data"])] == [second, first]
+
+    async def test_and_totals_are_narrowed_by_model(self, service: Client, user: Client) -> None:
+        await user.ask()
+        assert len((await service.read("/v1/usage/turns", params={"model": "scripted"}))["data"]) == 1
+        assert (await service.read("/v1/usage/turns", params={"model": "other"}))["data"] == []
+        assert (await usage(service, group_by="day", model="other"))["messages"] == 0
+        assert (await usage(service, group_by="day", model="scripted"))["messages"] == 1
+
+    @pytest.mark.parametrize("query", ["day=2020-01-01", "day=today", "month=2026", "colour=red", "cursor=x"])
+    async def test_are_asked_for_by_known_words(self, service: Client, query: str) -> None:
+        assert (await service.get(f"/v1/usage/turns?{query}")).status_code == 422
+
+
+@both
+class TestHowFarLimitsAreUsed:
+    async def test_is_told_to_a_user_and_of_the_workspace_to_an_admin(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        workspace = (await service.read("/v1/workspaces"))["data"][0]["id"]
+        limits = {"monthly_cost_limit": 1.0, "user_monthly_token_limit": 60}
+        await service.patch(f"/v1/workspaces/{workspace}", json=limits)
+        await user.ask()
+        assert (await usage(user))["limits"] == [
+            {"scope": "user", "name": "monthly_token_limit", "limit": 60, "used": 15}
+        ]
+        admin = await server.user(service, "boss", role="admin")
+        assert (await usage(admin, group_by="day"))["limits"] == [
+            {"scope": "workspace", "name": "monthly_cost_limit", "limit": 1.0, "used": 0.02}
+        ]
+
+
 class TestWhatAStoppedTurnUsed:
     async def test_is_counted_as_far_as_it_is_known(self, server: ApiServer, user: Client) -> None:
         spoken = asyncio.Event()

@@ -56,7 +56,7 @@ async def server(settings: Settings) -> AsyncIterator[ApiServer]:
 
 
 async def payer(service: Client, **fields: Json) -> str:
-    response = await service.post("/v1/agents", json={"name": "Payer", "tools": [PAY], **fields})
+    response = await service.post("/v1/agents", json={"name": fake_id("agent"), "tools": [PAY], **fields})
     assert response.status_code == 201, response.text
     return str(response.json()["id"])
 

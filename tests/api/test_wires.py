@@ -18,6 +18,7 @@ from tests.api.conftest import both
 from tests.api.harness import ApiServer, Client, Json, Scripts, code_of, fake_id, settings_for
 from tests.api.test_turns import ModelPause
 from turnkeep.api import wires
+from turnkeep.api.openai import items as openai_items
 from turnkeep.config import Settings
 from turnkeep.fair_queue import Owner
 from turnkeep.providers.ports import ProviderFailed
@@ -206,10 +207,11 @@ class TestOneTurnOnEveryWire:
             response = await user.post(f"/v1/turns/{turn_id}/approvals", json={"decisions": decisions})
         elif wire == "openai":
             response_id = turn_id.replace("turn_", "resp_")
-            *_, request = (await user.read(f"/openai/v1/responses/{response_id}"))["output"]
+            waiting = await user.read(f"/openai/v1/responses/{response_id}")
+            *_, request = waiting["output"]
             assert request["type"] == "mcp_approval_request"
             answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
-            body = {"model": "scripted", "input": [answer], "previous_response_id": response_id}
+            body = {"model": waiting["model"], "input": [answer], "previous_response_id": response_id}
             response = await user.post("/openai/v1/responses", json=body)
         elif wire == "ai-sdk":
             followed = chunks_of(await user.get(f"/ai-sdk/chat/{conversation_id}/stream"))
@@ -243,8 +245,9 @@ class TestOneTurnOnEveryWire:
         snapshot = run_events(await user.get(f"/ag-ui/threads/{conversation_id}/connect"))[1]["messages"]
         assert [each["role"] for each in snapshot] == ["user", "assistant", "tool", "assistant"]
         items = (await user.read(f"/openai/v1/conversations/{conversation_id}/items?order=asc"))["data"]
-        assert [item["role"] for item in items] == ["user", "assistant"]
-        assert "Done." in str(items[1]["content"])
+        said = [item for item in items if item["type"] == "message"]
+        assert [item["role"] for item in said] == ["user", "assistant", "assistant"]
+        assert "Done." in str(said[-1]["content"])
 
     async def test_followed_and_stopped(self, server: ApiServer, service: Client, user: Client) -> None:
         pause = ModelPause()
@@ -733,10 +736,19 @@ class TestLargeRequests:
         items = f"/openai/v1/conversations/{conversation['id']}/items"
         paths = ("/ai-sdk/chat/c1/messages", "/ag-ui/threads/c1/connect", items)
         assert [(await user.get(path)).status_code for path in paths] == [200] * 3
+        whole = [item["id"] for item in (await user.read(items))["data"]]
         monkeypatch.setattr(wires, "READ_BYTES", 2_500)
-        for path in paths:
+        monkeypatch.setattr(openai_items, "READ_BYTES", 2_500)
+        for path in paths[:2]:
             refused = await user.get(path)
             assert (refused.status_code, "in pages" in refused.text) == (413, True), path
+        page = await user.read(items)
+        found = [item["id"] for item in page["data"]]
+        assert 0 < len(found) < len(whole)
+        while page["has_more"] and len(found) < len(whole):
+            page = await user.read(f"{items}?after={page['last_id']}")
+            found += [item["id"] for item in page["data"]]
+        assert found == whole
 
     async def test_large_bodies_wait_for_a_place_and_others_do_not(self, server: ApiServer, user: Client) -> None:
         places = server.runtime.large_bodies

@@ -16,8 +16,9 @@ from tests.cli.conftest import Shell
 from tests.redis_server import RedisServer
 from tests.server_process import clean_environment, run_turnkeep, serving
 from tests.store.databases import make_postgres_database
-from turnkeep.cli.doctor_checks import CheckFailed, TableSize, judge_sizes
+from turnkeep.cli.doctor_checks import CheckFailed, TableSize, judge_files, judge_sizes
 from turnkeep.files.objects import open_objects
+from turnkeep.files.orphans import BagReport
 from turnkeep.files.ports import Objects
 
 PARTS = [
@@ -140,7 +141,7 @@ class TestTheChecks:
     def test_of_a_server_that_is_down_check_the_other_parts(self, shell: Shell, tmp_path: Path) -> None:
         done = shell.run("doctor", TURNKEEP_DATA_DIR=str(tmp_path), TURNKEEP_PORT="9")
         assert done.returncode == 1
-        assert "fail  server" in done.stdout
+        assert re.search(r"^fail  server +nothing answers at \S+ \(connection refused\)$", done.stdout, re.MULTILINE)
         assert "Start it with `turnkeep serve`." in done.stdout
         assert "warn  database" in done.stdout
         assert "Traceback" not in done.stderr
@@ -225,6 +226,10 @@ class TestTheChecks:
         found = checks(done.stdout)
         assert (found["database"]["state"], found["roles"]["state"]) == ("fail", "fail")
         assert "TURNKEEP_DATABASE_URL" in found["database"]["todo"]
+
+    @pytest.mark.parametrize("count, said", [(0, "0 files, all"), (1, "1 file, which"), (2, "2 files, all")])
+    def test_of_files_that_are_there_count_them(self, count: int, said: str) -> None:
+        assert judge_files(BagReport(objects=count, files=count, orphans=(), missing=())).startswith(said)
 
     def test_find_files_whose_bytes_are_lost(self, shell: Shell) -> None:
         (shell.folder / "kept.txt").write_text("kept")

@@ -74,6 +74,8 @@ class TestCompletion:
                     "add-skill",
                     "remove-skill",
                     "run",
+                    "connections",
+                    "disconnect",
                 ],
             ),
         ],

@@ -42,9 +42,43 @@ class TestConversations:
         assert "- ✓ `lookup` (city: Bern)" in shown
         assert [one["role"] for one in shell.lines("conversations", "show", made, "-n", "1")] == ["assistant"]
         assert "Rain" in shell.ok("conversations", "rename", made, "Rain")
+        assert "Weather" in shell.ok("conversations", "move", made, "Weather")
+        assert "Weather" in shell.ok("conversations", "folders")
+        assert shell.lines("conversations", "folders", "--rename", "Weather", "Sky") == [
+            {"name": "Sky", "conversations": 1}
+        ]
+        assert shell.json("conversations", "pin", made)["is_pinned"]
+        assert [one["id"] for one in shell.lines("conversations", "list", "--folder", "Sky", "--pinned")] == [made]
+        assert "not pinned" in shell.ok("conversations", "pin", made, "--undo")
+        assert "no folder" in shell.ok("conversations", "move", made)
         assert "restore" in shell.ok("conversations", "delete", made)
         assert shell.here("conversations", "show", made).returncode == 1
+        assert made in shell.ok("conversations", "list", "--deleted")
         assert shell.json("conversations", "restore", made)["title"] == "Rain"
+        assert made not in shell.ok("conversations", "list", "--deleted")
+        assert shell.json("conversations", "erase", made, "--yes")["erased"]
+        assert shell.here("conversations", "restore", made).returncode == 1
+
+    def test_are_shared_and_unshared(self, shell: Shell) -> None:
+        made = shell.json("chat", "Shall we share this?")["conversation_id"]
+        done = shell.here("conversations", "share", made, "--days", "7")
+        assert re.fullmatch(r"http://\S+/share#tks_[\w-]{43}\n", done.stdout)
+        assert "until" in done.stderr
+        [listed] = shell.lines("conversations", "shares", made)
+        assert (listed["conversation_id"], listed["title"]) == (made, "Shall we share this?")
+        assert listed["id"] in shell.ok("conversations", "shares")
+        assert "has ended" in shell.ok("conversations", "unshare", listed["id"])
+        assert "There are no share links." in shell.here("conversations", "shares", made).stderr
+
+    def test_answers_are_rated_and_the_ratings_exported(self, shell: Shell) -> None:
+        turn = shell.json("chat", "Is this any good?")["turn_id"]
+        assert "rated down" in shell.ok("turns", "rate", turn, "down", "--comment", "No.")
+        [rated] = [one for one in map(json.loads, shell.ok("turns", "feedback").splitlines()) if one["turn_id"] == turn]
+        assert (rated["rating"], rated["comment"]) == ("down", "No.")
+        assert f"{turn}," in shell.ok("turns", "feedback", "--format", "csv")
+        assert turn not in shell.ok("turns", "feedback", "--rating", "up")
+        assert "not rated" in shell.ok("turns", "rate", turn, "none")
+        assert turn not in shell.ok("turns", "feedback")
 
     def test_an_empty_result_is_noted_on_standard_error(self, shell: Shell) -> None:
         done = shell.here("conversations", "list", "xyzzyplugh")
@@ -269,6 +303,26 @@ class TestTheAccount:
         assert "no limit" in shell.ok("usage")
         refused = shell.here("usage", "--month", "November")
         assert refused.returncode == 2
+
+    def test_usage_by_group_as_csv_and_turn_by_turn(self, shell: Shell) -> None:
+        asked = shell.json("chat", "Hello?", "--user", "yann")
+        [row] = shell.json("usage", "--user", "yann", "--by", "model")["rows"]
+        assert (row["group"], row["messages"]) == ("scripted", 1)
+        shown = shell.here("usage", "--user", "yann", "--by", "model").stdout
+        assert "scripted" in shown
+        assert "input tokens" in shown
+        lines = shell.here("usage", "--user", "yann", "--by", "day", "--csv").stdout.splitlines()
+        assert (lines[0].split(",")[:2], len(lines)) == (["month", "day"], 2)
+        [turn] = shell.lines("usage", "--user", "yann", "--turns")
+        assert (turn["id"], turn["status"], turn["user"]["external_id"]) == (asked["turn_id"], "succeeded", "yann")
+        listed = shell.here("usage", "--user", "yann", "--turns", "--day", lines[1].split(",")[1]).stdout
+        assert turn["id"] in listed
+        assert shell.here("usage", "--csv").returncode != 0
+        assert shell.here("usage", "--day", "2026-11-01").returncode != 0
+        told = shell.here("turns", "timeline", turn["id"]).stdout
+        assert "model" in told
+        assert "scripted" in told
+        assert shell.json("turns", "timeline", turn["id"])["spans"][0]["kind"] == "model"
 
     def test_tools(self, shell: Shell) -> None:
         names = {tool["name"] for tool in shell.lines("tools")}

@@ -164,6 +164,13 @@ class House:
         self._shell.json("conversations", "rename", made, self.name())
         return made
 
+    def turn(self) -> str:
+        self._shell.model(evil_model)
+        return str(self._shell.json("chat", f"Hello{EVIL}?")["turn_id"])
+
+    def share(self) -> str:
+        return str(self._shell.json("conversations", "share", self.talk)["id"])
+
     def deleted(self) -> str:
         made = self.conversation()
         self._shell.json("conversations", "delete", made)
@@ -252,6 +259,13 @@ WORKING: dict[str, Use] = {
     "conversations show": lambda house: ("conversations", "show", house.talk),
     "conversations rename": lambda house: ("conversations", "rename", house.conversation(), house.name()),
     "conversations delete": lambda house: ("conversations", "delete", house.conversation()),
+    "conversations pin": lambda house: ("conversations", "pin", house.conversation()),
+    "conversations move": lambda house: ("conversations", "move", house.conversation(), "Folder\u202e"),
+    "conversations folders": lambda house: ("conversations", "folders"),
+    "conversations share": lambda house: ("conversations", "share", house.talk),
+    "conversations shares": lambda house: ("conversations", "shares"),
+    "conversations unshare": lambda house: ("conversations", "unshare", house.share()),
+    "conversations erase": lambda house: ("conversations", "erase", house.conversation(), "--yes"),
     "conversations restore": lambda house: ("conversations", "restore", house.deleted()),
     "export": lambda house: ("export", house.talk, "--format", "markdown"),
     "import": lambda house: ("import", house.transcript(), "--title", house.name()),
@@ -291,6 +305,11 @@ WORKING: dict[str, Use] = {
     "turns results": lambda house: ("turns", "results", house.waiting_turn(tool="battery"), "--error", EVIL),
     "turns steer": lambda house: ("turns", "steer", house.waiting_turn(), f"Words{EVIL}"),
     "turns cancel": lambda house: ("turns", "cancel", house.waiting_turn()),
+    "turns rate": lambda house: ("turns", "rate", house.turn(), "down", "--comment", "Bad\u202e"),
+    "turns feedback": lambda house: ("turns", "feedback"),
+    "agents connections": lambda house: ("agents", "connections"),
+    "turns timeline": lambda house: ("turns", "timeline", house.waiting_turn()),
+    "usage": lambda house: ("usage", "--by", "model"),
     "webhooks list": lambda house: ("webhooks", "list"),
     "webhooks show": lambda house: ("webhooks", "show", house.webhook()),
     "webhooks create": lambda house: ("webhooks", "create", EVIL_ADDRESS, "--event", "turn.failed"),
@@ -310,6 +329,7 @@ WORKING: dict[str, Use] = {
 REFUSED: dict[str, Use] = {
     "chat": lambda house: ("chat", "Hello?", "--attach", EVIL),
     "agents create": lambda house: ("agents", "create", house.file({"name": "A", EVIL: 1}, "json")),
+    "agents disconnect": lambda house: ("agents", "disconnect", EVIL),
     "agents run": lambda house: ("agents", "run", house.agent(), "Hi", "--attach", EVIL),
     "keys revoke": lambda house: ("keys", "revoke", EVIL),
     "usage": lambda house: ("usage", "--url", "http://127.0.0.1:9/\x9b31m\u202e", "--key", "k"),

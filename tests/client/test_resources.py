@@ -242,7 +242,20 @@ class TestConversations:
         await turnkeep.conversations.delete(made.id)
         with pytest.raises(NotFound):
             await turnkeep.conversations.get(made.id)
+        [gone] = [one async for one in turnkeep.conversations.list(deleted=True)]
+        assert gone.id == made.id
+        assert gone.deleted_at is not None
         assert (await turnkeep.conversations.restore(made.id)).metadata == {"a": 1}
+
+    async def test_are_pinned_and_moved_to_folders(self, turnkeep: AsyncTurnkeep) -> None:
+        made = await turnkeep.conversations.create(title="Plans", folder="Travel")
+        assert (await turnkeep.conversations.update(made.id, is_pinned=True)).is_pinned
+        assert [one.id async for one in turnkeep.conversations.list(folder="Travel", is_pinned=True)] == [made.id]
+        assert [(one.name, one.conversations) for one in await turnkeep.conversations.folders()] == [("Travel", 1)]
+        assert await turnkeep.conversations.rename_folder("Travel", "Journeys") == 1
+        assert (await turnkeep.conversations.get(made.id)).folder == "Journeys"
+        assert await turnkeep.conversations.rename_folder("Journeys", None) == 1
+        assert (await turnkeep.conversations.get(made.id)).folder is None
 
     async def test_lists_are_read_page_by_page_and_found_by_words(self, turnkeep: AsyncTurnkeep) -> None:
         for number in range(5):
@@ -303,11 +316,46 @@ class TestConversations:
         assert (await turnkeep.conversations.import_(document)).conversation.agent_id is None
 
 
+class TestFeedback:
+    async def test_is_given_read_exported_and_taken_back(self, site: Site, turnkeep: AsyncTurnkeep) -> None:
+        ann = turnkeep.as_user("ann")
+        answer = await ann.ask("Good?")
+        rated = await ann.turns.rate(answer.turn_id, "up", comment="Fine.")
+        assert (rated.rating, rated.comment) == ("up", "Fine.")
+        assert [one async for one in ann.feedback.of(answer.conversation_id)] == [rated]
+        [item] = [one async for one in turnkeep.feedback.list(rating="up") if one.turn_id == answer.turn_id]
+        assert item.user is not None
+        assert (item.user.external_id, item.comment) == ("ann", "Fine.")
+        assert answer.turn_id in (await turnkeep.feedback.export()).decode()
+        assert (await turnkeep.feedback.export(format="csv")).startswith(b"turn_id,")
+        await ann.turns.unrate(answer.turn_id)
+        assert [one async for one in ann.feedback.of(answer.conversation_id)] == []
+
+
+class TestShareLinks:
+    async def test_are_made_read_listed_and_revoked(self, site: Site, turnkeep: AsyncTurnkeep) -> None:
+        file = await turnkeep.files.upload(b"words", name="a.txt")
+        answer = await turnkeep.ask("Shared?", attachment_ids=[file.id])
+        made = await turnkeep.shares.create(answer.conversation_id, with_files=True, ttl_seconds=3_600)
+        assert made.url is not None
+        shown = await turnkeep.shares.open(made.url)
+        assert [message.role for message in shown.data] == ["user", "assistant"]
+        assert (shown.data[0].text, shown.data[1].text) == ("Shared?", answer.text)
+        assert await turnkeep.shares.read_file(made.url, file.id) == b"words"
+        assert [one.id async for one in turnkeep.shares.list(answer.conversation_id)] == [made.id]
+        await turnkeep.shares.revoke(made.id)
+        with pytest.raises(NotFound):
+            await turnkeep.shares.open(made.url.partition("#")[2])
+        assert [one async for one in turnkeep.shares.list()] == []
+
+
 class TestTheAccount:
     async def test_users_scopes_and_tools(self, site: Site, turnkeep: AsyncTurnkeep) -> None:
         agent = await turnkeep.agents.create("Support", description="Helps.", starters=["Hello?"], model="demo")
         assert str(agent.tool_secret).startswith("tksec_")
         assert await turnkeep.agents.rotate_tool_secret(agent.id) != agent.tool_secret
+        [image] = [image async for image in turnkeep.agents.sandbox_images()]
+        assert (image.name, "numpy" in image.packages) == ("science", True)
         token = await turnkeep.tokens.create("lee@example.com", scopes={"agents": [agent.id], "features": []})
         assert token.user.external_id == "lee@example.com"
         async with AsyncTurnkeep(site.url, token.token) as lee:
@@ -361,6 +409,13 @@ class TestTheAccount:
         async with AsyncTurnkeep(site.url, str(key.key), user="Zoë") as zoe:
             answer = await zoe.ask("Hello?")
             assert (await zoe.usage.get()).messages == 1
+            assert (await zoe.usage.csv("model")).count("\n") == 2
+            assert [one.id async for one in zoe.usage.turns()] == [answer.turn_id]
+            shown = await zoe.turns.timeline(answer.turn_id)
+            assert (shown.status, [span.kind for span in shown.spans]) == ("succeeded", ["model"])
+            assert (await zoe.turns.span(answer.turn_id, shown.spans[0].id)).text == answer.text
+            sent = await zoe.turns.replay(answer.turn_id, iteration=0, provider="anthropic")
+            assert "Hello?" in str(sent.messages)
             await zoe.keys.create("next")
         assert (await turnkeep.conversations.get(answer.conversation_id)).user_id is not None
         await turnkeep.keys.revoke(key.id, keep_made=True)

@@ -171,6 +171,19 @@ class TestHowRowsBecomeTurns:
         assert [message.get("tool_call_id") for message in compiled.messages[2:4]] == ["x", "y"]
         assert compiled.turns_dropped == 0
 
+    def test_results_with_which_a_turn_begins_belong_to_the_turn_before(self) -> None:
+        """A client sent its history in pieces, and one of them ended with a call."""
+        rows = [
+            asked("turn_a", "a"),
+            called("turn_a", 1, "x"),
+            answered("turn_b", 0, "x"),
+            said("turn_b", 1, "b"),
+            asked("turn_c", "c"),
+        ]
+        compiled = chat(rows, open_turn=TurnId("turn_c"))
+        assert [message["role"] for message in compiled.messages] == ["user", "assistant", "tool", "assistant", "user"]
+        assert (compiled.repairs, compiled.turns_included) == ((), 3)
+
     def test_instructions_alone_are_owed_no_answer(self) -> None:
         rows = [row("", 0, "system", Text(text="Be brief.")), asked("turn_a", "a"), said("turn_a", 1, "b")]
         compiled = chat(rows)

@@ -4,7 +4,7 @@ import gc
 import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -14,14 +14,16 @@ from tests.compiler.histories import asked, said
 from tests.engine.harness import QUICK, Cluster, FailOnDefect, Latch
 from tests.store.factories import elsewhere
 from turnkeep.compiler import Budget, Encoding, encode_turns
+from turnkeep.compiler.exchange import BEGAN_EARLIER
 from turnkeep.engine import EngineSettings, Options
 from turnkeep.engine.assembly import GrownHistory, HistoryCache
 from turnkeep.engine.loop import LocalTurn
-from turnkeep.errors import NotFound
+from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.providers.ports import ModelRequest, Target
+from turnkeep.model.sampling import Sampling
+from turnkeep.providers.ports import Abilities, ModelRequest, Target
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
-from turnkeep.store.commands import Claim, Claimed, NewConversation, Window
+from turnkeep.store.commands import Claim, Claimed, ConversationChange, NewConversation, RemovedBlocks, Window
 from turnkeep.tools.functions import tool
 
 LONG = 900
@@ -250,6 +252,18 @@ class TestThePastInMemory:
         assert shown_in_turn[2] == ["First?", "One.", "Second?"]
         assert shown_in_turn[3] == ["First?", "One.", "Second?", "Two again.", "Third?"]
 
+    async def test_what_was_removed_since_is_not_sent(self, cluster: Cluster) -> None:
+        provider = ScriptedProvider([["One."], ["Two."], ["Three."]])
+        engine = await cluster.enter(provider)
+        first = await cluster.answer(engine, "First?")
+        await cluster.answer(engine, "Second?", conversation_id=first.conversation_id)
+        removed = RemovedBlocks(turn_id=first.id, turn_sequence=0, removed="all")
+        change = ConversationChange(removed=(removed,))
+        await cluster.store.change_conversation(cluster.ann, first.conversation_id, change)
+        await cluster.answer(engine, "Third?", conversation_id=first.conversation_id)
+        shown = [message["content"] for message in provider.requests[-1].messages]
+        assert shown == [BEGAN_EARLIER, "One.", "Second?", "Two.", "Third?"]
+
     def test_is_bounded(self) -> None:
         cache = HistoryCache(limit=30_000)
         for n in range(9):
@@ -341,3 +355,40 @@ class TestQuestionsAboutAKey:
         for _ in range(3):
             assert not await engine.is_repeat(cluster.ann, Options(idempotency_key="k", request_hash="h"))
         assert len(set(asked)) == 3
+
+
+class TestSettingsOfAConversation:
+    async def test_reach_the_model_in_every_turn_and_change_from_the_next_one_on(self, cluster: Cluster) -> None:
+        for target in get_args(Target):
+            provider = ScriptedProvider(lambda _: ["Hi."], target=target)
+            engine = await cluster.enter(provider)
+            new = NewConversation(instructions="Be brief.", temperature=0.5)
+            turn = await cluster.answer(engine, new=new, instructions="In French.")
+            conversation_id = turn.conversation_id
+            change = ConversationChange(instructions="Be long.", temperature=1.5)
+            await cluster.store.change_conversation(cluster.ann, conversation_id, change)
+            await cluster.answer(engine, conversation_id=conversation_id)
+            await engine.wait((await engine.regenerate(cluster.ann, turn.id, Options())).turn.id)
+            await cluster.answer(engine, conversation_id=conversation_id, sampling=Sampling(temperature=0.1))
+            first, second, repeated, own = provider.requests
+            told = str((first.system, first.messages))
+            assert 0 < told.index("Be brief.") < told.index("In French.")
+            for request in (second, repeated, own):
+                assert "Be long." in str((request.system, request.messages))
+                assert "Be brief." not in str((request.system, request.messages))
+            assert [request.sampling.temperature for request in provider.requests] == [0.5, 1.5, 1.5, 0.1]
+            await cluster.store.change_conversation(
+                cluster.ann,
+                conversation_id,
+                ConversationChange(without=frozenset({"instructions", "temperature"})),
+            )
+            await cluster.answer(engine, conversation_id=conversation_id)
+            assert provider.requests[-1].sampling.temperature is None
+            assert "Be long." not in str((provider.requests[-1].system, provider.requests[-1].messages))
+
+    async def test_a_model_without_a_temperature_is_not_asked(self, cluster: Cluster) -> None:
+        provider = ScriptedProvider([["Hi."]], abilities=Abilities())
+        engine = await cluster.enter(provider)
+        with pytest.raises(InvalidRequest, match="temperature of this conversation"):
+            await cluster.ask(engine, new=NewConversation(temperature=0.5))
+        assert provider.requests == []

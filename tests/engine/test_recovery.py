@@ -16,6 +16,7 @@ from turnkeep.engine.held_turn import open_calls
 from turnkeep.engine.worker import ADOPT_AT_ONCE
 from turnkeep.errors import Defect, TooLarge, Unavailable
 from turnkeep.ids import TurnId
+from turnkeep.model.timeline import timeline_of
 from turnkeep.model.turns import TurnError
 from turnkeep.providers.ports import ModelRequest
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
@@ -47,7 +48,25 @@ class TestAWorkerThatDies:
         assert (turn.status, turn.attempt) == ("succeeded", 2)
         events = await cluster.events(turn.id)
         assert kinds(events) == ["turn", "reset", "result"]
-        assert events[1] == Reset(attempt=2, reason="lease_expired")
+        taken_over = events[1]
+        assert isinstance(taken_over, Reset)
+        assert (taken_over.attempt, taken_over.reason) == (2, "lease_expired")
+        trace = await cluster.store.trace(structs.replace(cluster.ann, user_id=None, role="service"), turn.id)
+        shown = timeline_of(
+            trace.turn,
+            trace.rows,
+            trace.events,
+            trace.logs,
+            access="full",
+            cost=lambda _: None,
+            now=turn.settled_at or 0,
+        )
+        assert [(span.kind, span.name, span.note) for span in shown.spans] == [
+            ("takeover", "lease_expired", "2"),
+            ("model", "scripted", None),
+        ]
+        assert shown.spans[0].ended_at == taken_over.at
+        assert (taken_over.at or 0) <= shown.spans[1].started_at + 1
 
     async def test_is_succeeded_also_where_a_lease_is_as_short_as_the_pause_between_sweeps(
         self, cluster: Cluster
@@ -513,7 +532,9 @@ class TestDraining:
         heir = await cluster.enter([["Whole."]])
         turn = await heir.wait(claimed.turn.id)
         assert (turn.status, turn.attempt, turn.failures) == ("succeeded", 2, 0)
-        assert (await cluster.events(turn.id))[1] == Reset(attempt=2, reason="handover")
+        event = (await cluster.events(turn.id))[1]
+        assert isinstance(event, Reset)
+        assert (event.attempt, event.reason) == (2, "handover")
 
     async def test_lets_a_model_call_end_and_the_turn_with_it(self, cluster: Cluster) -> None:
         latch = Latch()

@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster, kinds
-from turnkeep.engine.held_turn import WHOLE_RESULT
 from turnkeep.engine.outcomes import KEPT_BYTES, SHOWN_CHARS
+from turnkeep.model.timeline import WHOLE_RESULT
 from turnkeep.model.truncation import MAX_DEPTH, TOO_DEEP
 from turnkeep.model.turns import Turn
 from turnkeep.providers.ports import ModelRequest

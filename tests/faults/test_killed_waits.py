@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from contextlib import suppress
+from secrets import token_hex
 from typing import Any
 
 import httpx
@@ -35,7 +36,9 @@ def client_of(server: WorkerProcess) -> httpx.AsyncClient:
 async def begin(server: WorkerProcess, tool: str = "pay", *, sandbox: bool = False) -> str:
     """Ask for a call that a person must allow; return the turn."""
     async with client_of(server) as client:
-        made = await client.post("/v1/agents", json={"name": "Payer", "tools": [TOOLS[tool]], "sandbox": sandbox})
+        made = await client.post(
+            "/v1/agents", json={"name": f"Payer {token_hex(4)}", "tools": [TOOLS[tool]], "sandbox": sandbox}
+        )
         assert made.status_code == 201, made.text
         body = {"message": question("q0", tool), "agent_id": made.json()["id"], "background": True}
         answer = await client.post("/v1/turns", json=body)

@@ -90,7 +90,11 @@ class TestDividingByTime:
         await (await database.open()).close()
         after = await database.rows()
         for table in ("messages", "turn_events"):
-            assert after[f"{table}_first"] == before[table] == after[table]
+            known = [
+                {name: row[name] for name in old_row} for row, old_row in zip(after[table], before[table], strict=True)
+            ]
+            assert after[f"{table}_first"] == after[table]
+            assert known == before[table], "later migrations may add columns"
             assert after[f"{table}_other"] == []
 
     @pytest.mark.parametrize("database", ["postgres"], indirect=True)

@@ -21,7 +21,7 @@ from tests.providers.wire.script import (
     Wait,
 )
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
-from turnkeep.providers.ports import Delta, ProviderEvent, ProviderFailed, ProviderTimedOut
+from turnkeep.providers.ports import Delta, ProviderEvent, ProviderFailed, ProviderTimedOut, Restarted
 from turnkeep.providers.retry import RetryPolicy
 from turnkeep_client.wire.blocks import Text
 
@@ -92,7 +92,7 @@ class TestBeforeTheFirstToken:
             request = await request_for(other)
             await other.server.__aexit__()
             with pytest.raises(ProviderFailed, match=r"connection to (anthropic|openai) failed.*asked 5 times"):
-                await anext(other.provider.speak(request))
+                [_ async for _ in other.provider.speak(request)]
             assert len(time.slept) == 4
             await other.server.__aenter__()
         await line.server.__aenter__()
@@ -102,7 +102,9 @@ class TestBeforeTheFirstToken:
         failed, said = await failure(line)
         assert failed.code == "provider_error"
         assert "answered 529: Overloaded (asked 5 times)" in failed.detail
-        assert said == []
+        retries = [piece.reason for piece in said if isinstance(piece, Restarted)]
+        assert len(retries) == len(said) == 4, "each retry is told, and nothing was said"
+        assert all("answered 529: Overloaded" in reason for reason in retries)
         assert len(line.server.bodies) == 5
 
     async def test_waits_grow_and_are_spread(self) -> None:

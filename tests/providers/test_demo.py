@@ -1,6 +1,14 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
 from turnkeep.providers.demo import DemoProvider
 from turnkeep.providers.ports import Delta, ModelRequest, Reply, ToolOffer
 from turnkeep_client.wire.blocks import JsonObject, Text, ToolUse
+
+LANGUAGES = Path(__file__).parents[2] / "web/src/languages"
 
 SEARCH = ToolOffer(
     name="search_pages",
@@ -37,6 +45,14 @@ class TestReplies:
     async def test_is_deterministic(self) -> None:
         first = await reply_to(asking(user("show me a table")))
         assert first == await reply_to(asking(user("show me a table")))
+
+    @pytest.mark.parametrize("language", ["german", "french", "spanish", "chinese", "arabic"])
+    async def test_answers_what_the_page_suggests_in_each_language(self, language: str) -> None:
+        ideas = re.search(r"ideas: (\[.*?\]),\n", (LANGUAGES / f"{language}.ts").read_text(encoding="utf-8"))
+        assert ideas is not None
+        answers = ["".join((await reply_to(asking(user(idea))))[0]) for idea in json.loads(ideas[1])]
+        asked = ("what can you do?", "show me a table", "show me some code", "show me maths")
+        assert answers == ["".join((await reply_to(asking(user(each))))[0]) for each in asked]
 
     async def test_says_that_it_is_not_a_real_model(self) -> None:
         words, _ = await reply_to(asking(user("What can you do?")))

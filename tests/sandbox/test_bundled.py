@@ -17,7 +17,7 @@ import psutil
 import pytest
 from msgspec import structs
 
-from tests.api.harness import OPERATOR_KEY, Client, data_of, names, read_events, settings_for
+from tests.api.harness import OPERATOR_KEY, Client, data_of, fake_id, names, read_events, settings_for
 from tests.faults.processes import clean_environment
 from tests.sandbox_runner.box_processes import processes_called
 from turnkeep.api.app import bind
@@ -258,7 +258,7 @@ class TestWhenSomethingDies:
         async with serving(tmp_path, **settings) as server, server.client() as client:
             runner = await server.runner_answers()
             rule = {"type": "sandbox", "name": "shell", "approval": "always"}
-            made = await client.post("/v1/agents", json={"name": "A", "sandbox": True, "tools": [rule]})
+            made = await client.post("/v1/agents", json={"name": fake_id("agent"), "sandbox": True, "tools": [rule]})
             assert made.status_code == 201, made.text
             asked = await client.ask("run `echo ran > assets/ran`", agent_id=made.json()["id"])
             turn = asked["turn"]

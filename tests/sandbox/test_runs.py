@@ -32,7 +32,7 @@ LINES = [
 
 
 async def an_agent(service: Client, **spec: Json) -> str:
-    response = await service.post("/v1/agents", json={"name": "A", "sandbox": True, **spec})
+    response = await service.post("/v1/agents", json={"name": fake_id("agent"), "sandbox": True, **spec})
     assert response.status_code == 201, response.text
     return str(response.json()["id"])
 

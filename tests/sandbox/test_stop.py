@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, names, read_events, settings_for
+from tests.api.harness import STREAM, ApiServer, Client, code_of, data_of, fake_id, names, read_events, settings_for
 from tests.ports import free_ports
 from tests.sandbox.conftest import both
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, delta, result, running, succeeded
@@ -100,7 +100,7 @@ class TestCancelling:
     async def test_the_time_limit_of_the_agent_ends_it(
         self, service: Client, user: Client, runner: ScriptedRunner
     ) -> None:
-        made = await service.post("/v1/agents", json={"name": "A", "limits": {"turn_timeout_seconds": 1}})
+        made = await service.post("/v1/agents", json={"name": fake_id("agent"), "limits": {"turn_timeout_seconds": 1}})
         runner.plays(hang)
         answer = await user.ask("Go.", kind="sandbox", agent_id=made.json()["id"])
         assert answer["turn"]["error"]["code"] == "turn_timeout"
@@ -204,7 +204,7 @@ class TestWithoutARunner:
         async with ApiServer.start(settings) as server:
             service = await server.tenant()
             user = await server.user(service)
-            made = await service.post("/v1/agents", json={"name": "A", "sandbox": True})
+            made = await service.post("/v1/agents", json={"name": fake_id("agent"), "sandbox": True})
             agent = made.json()["id"]
             for body in ({"kind": "sandbox"}, {"agent_id": agent}):
                 refused = await user.post("/v1/turns", json={"message": "Go.", **body})

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from tests.api.harness import ApiServer, Client, settings_for
+from tests.api.harness import ApiServer, Client, fake_id, settings_for
 from tests.sandbox.conftest import both
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, result
 from turnkeep.clock import system_clock
@@ -27,7 +27,7 @@ AGENT = {
 
 
 async def an_agent(service: Client, **changes: Json) -> str:
-    response = await service.post("/v1/agents", json={**AGENT, **changes})
+    response = await service.post("/v1/agents", json={**AGENT, "name": fake_id("agent"), **changes})
     assert response.status_code == 201, response.text
     return str(response.json()["id"])
 

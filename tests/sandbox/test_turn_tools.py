@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.harness import ApiServer, Client, settings_for
+from tests.api.harness import ApiServer, Client, fake_id, settings_for
 from tests.sandbox.scripted_runner import ScriptedRunner, Visit, result
 from tests.sandbox_runner.box_processes import eventually
 from tests.sandbox_runner.harness import SMALL
@@ -43,7 +43,7 @@ def http_tool(web: WebServer, path: str = "/headers", **more: Json) -> Json:
 
 
 async def an_agent(service: Client, **fields: Json) -> str:
-    response = await service.post("/v1/agents", json={"name": "A", "sandbox": True, **fields})
+    response = await service.post("/v1/agents", json={"name": fake_id("agent"), "sandbox": True, **fields})
     assert response.status_code == 201, response.text
     return str(response.json()["id"])
 
@@ -135,7 +135,7 @@ class TestACall:
     ) -> None:
         """The runner cannot choose the user: it has no secret of the agent, and no say in the headers."""
         tool = http_tool(web, "/of/{{user.external_id}}", arguments={"conversation": "{{conversation.id}}"})
-        made = await service.post("/v1/agents", json={"name": "A", "sandbox": True, "tools": [tool]})
+        made = await service.post("/v1/agents", json={"name": fake_id("agent"), "sandbox": True, "tools": [tool]})
 
         async def work(visit: Visit, config: Json) -> None:
             assert made.json()["tool_secret"] not in str(config)

@@ -25,6 +25,7 @@ _PREFIXES = {"conversation_id": "conv", "workspace_id": "ws", "delivery_id": "ev
 """The prefix of an id in a path, where it is not the name of the parameter."""
 _NAMED: dict[str, dict[str, Any]] = {
     "row": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+    "span_id": {"type": "string", "pattern": "^[a-z]+(-[0-9]+){0,2}$"},
     "skill": {"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"},
     "user": {"type": "string", "minLength": 1, "maxLength": 255},
 }
@@ -50,6 +51,7 @@ _HEADERS = {
     "If-Range": "The `ETag` that the range belongs to; without a match the whole file is sent.",
     "Range": "One range of bytes, as `bytes=0-1023`; several are ignored.",
     "Last-Event-ID": "The cursor to continue after, as a browser sends it; overrides `after`.",
+    "Turnkeep-Share": "The token of a share link: what follows `#` in it.",
     "Turnkeep-User": "Act for this user of the host (service keys only); created at the first request.",
     "Turnkeep-Workspace": "The workspace, where it is not the default one (service keys only).",
 }
@@ -415,6 +417,22 @@ _content = (
 )
 _turn = _made(wire.Turn, id=TURN, response=ANSWER, files=[])
 _message = _made(wire.Message, id=_id("msg", 10), content=_content)
+_mcp_connection = _made(
+    wire.McpConnection,
+    id=_id("mcp", 14),
+    url="https://mcp.example.com/mcp",
+    issuer="https://login.example.com",
+    status="connected",
+    problem=None,
+    connected_at=AT,
+)
+_mcp_tool = wire.ListedMcpTool(
+    name="search",
+    description="Search the tickets.",
+    input_schema={"type": "object", "properties": {"query": {"type": "string"}}},
+    idempotent=True,
+)
+
 _webhook = _made(
     wire.Webhook,
     id=_id("webhook", 13),
@@ -467,6 +485,8 @@ RESPONSES: dict[str, Any] = {
     "BagReport": {"objects": 120, "files": 120, "orphans": [], "missing": []},
     "Conversation": _conversation,
     "File": _file,
+    "ConversationFolder": wire.ConversationFolder(name="Customers", conversations=12),
+    "MovedConversations": wire.MovedConversations(conversations=12),
     "FileText": wire.FileText(file_id=FileId(FILE), text="Annual report", unit="page"),
     "Health": wire.Health(status="ok"),
     "Imported": wire.Imported(
@@ -497,6 +517,33 @@ RESPONSES: dict[str, Any] = {
             data={"workspace_id": _FIELDS["workspace_id"], "conversation_id": CONVERSATION, "status": "succeeded"},
         ),
     ),
+    "Feedback": _made(wire.Feedback, rating="down", comment="It is closed on Mondays."),
+    "FeedbackItem": _made(wire.FeedbackItem, rating="down", comment="It is closed on Mondays."),
+    "Share": _made(
+        wire.Share,
+        id=_id("share", 15),
+        title="Opening hours",
+        with_files=False,
+        url="https://chat.example.com/share#tks_…",
+    ),
+    "SharedConversation": wire.SharedConversation(
+        title="Opening hours",
+        with_files=False,
+        created_at=AT,
+        expires_at=AT + 2_592_000_000,
+        data=[
+            wire.SharedMessage(
+                role="user",
+                content=[wire.TextPart(text="When do you open?")],
+                attachments=[],
+                sources=[],
+                hidden_files=0,
+                status="succeeded",
+                created_at=AT,
+            )
+        ],
+        next_cursor=None,
+    ),
     "Invite": _made(wire.Invite, id=_id("invite", 12), url="https://chat.example.com/invite#tki_…"),
     "Key": _made(
         wire.Key,
@@ -520,6 +567,7 @@ RESPONSES: dict[str, Any] = {
         user=_FIELDS["user"],
         cache_read_tokens=12_000,
         cost=0.31,
+        limits=[wire.LimitUse(scope="user", name="monthly_message_limit", limit=10_000, used=42)],
         group_by="model",
         rows=[
             wire.UsageRow(
@@ -533,12 +581,25 @@ RESPONSES: dict[str, Any] = {
             )
         ],
     ),
+    "BegunMcpConnection": wire.BegunMcpConnection(
+        connection=_mcp_connection, authorization_url="https://login.example.com/authorize?…"
+    ),
+    "McpConnection": _mcp_connection,
+    "McpTools": wire.McpTools(
+        tools=[_mcp_tool],
+        problem=None,
+        issuer=None,
+        can_register=True,
+        redirect_uri="https://chat.example.com/mcp/callback",
+        connection=_mcp_connection,
+    ),
     "NativeTool": wire.NativeTool(
         name="order_status",
         description="The state of an order, by its number.",
         input_schema={"type": "object", "properties": {"number": {"type": "string"}}, "required": ["number"]},
         idempotent=True,
     ),
+    "AllowedImage": wire.AllowedImage(name="science", packages=["matplotlib", "numpy", "pandas"]),
     "Org": _made(wire.Org, id=_id("org", 12), name="Example Ltd"),
     "PageItem": _made(wire.PageItem, id=PAGE, title="Handbook", size=32),
     "PendingUpload": wire.PendingUpload(
@@ -574,6 +635,50 @@ RESPONSES: dict[str, Any] = {
         browser="Mozilla/5.0 …",
         last_used_at=AT,
         is_current=True,
+    ),
+    "SpanContent": wire.SpanContent(id="tool-1", args={"query": "opening hours"}, result={"hits": 1}),
+    "Timeline": _made(
+        wire.Timeline,
+        access="full",
+        agent_name="Front desk",
+        error=None,
+        cost=0.0014,
+        now=AT + 9_000,
+        spans=[
+            wire.Span(
+                id="model-0",
+                kind="model",
+                name="openai/gpt-5",
+                status="succeeded",
+                started_at=AT,
+                ended_at=AT + 900,
+                iteration=0,
+                first_token_ms=310,
+                usage=_FIELDS["usage"],
+                cost=0.0011,
+                has_content=True,
+            ),
+            wire.Span(
+                id="tool-1",
+                kind="tool",
+                name="search_pages",
+                status="succeeded",
+                started_at=AT + 905,
+                ended_at=AT + 1_010,
+                parent_id="model-0",
+                has_content=True,
+            ),
+        ],
+    ),
+    "UsageTurn": _made(
+        wire.UsageTurn,
+        id=TURN,
+        source="ui",
+        input_tokens=412,
+        output_tokens=23,
+        cache_read_tokens=256,
+        cache_write_tokens=0,
+        cost=0.0014,
     ),
     "SignedOut": wire.SignedOut(provider_url=None),
     "SigninWays": wire.SigninWays(provider=wire.IdentityProvider(name="Example Ltd", url="/signin/oidc")),
@@ -616,6 +721,9 @@ RESPONSES: dict[str, Any] = {
 
 REQUESTS: dict[str, Any] = {
     "Again": {"model": "anthropic/claude-sonnet-4-5"},
+    "AgentTrial": {"agent": {"name": "Support", "instructions": "Answer in French."}, "message": "When are you open?"},
+    "McpProbe": {"server": {"name": "tickets", "url": "https://mcp.example.com/mcp"}},
+    "NewMcpConnection": {"url": "https://mcp.example.com/mcp"},
     "AgentPatch": {"instructions": "Answer from the handbook, in two sentences."},
     "Completion": {"size": 48_213, "sha256": SHA256},
     "ClientResults": {"results": [{"call_id": "call_1", "result": {"charge": 80}}]},
@@ -623,11 +731,14 @@ REQUESTS: dict[str, Any] = {
     "Copy": {"conversation_id": CONVERSATION},
     "Decisions": {"decisions": [{"call_id": "call_1", "decision": "deny", "reason": "Too expensive."}]},
     "Edit": {"message": "When are you open on Sundays?"},
+    "FolderChange": {"name": "Customers", "new_name": "Clients"},
     "NewAgent": {"name": "Support", "instructions": "Answer from the handbook.", "tools": ["search_pages"]},
     "NewConversation": {"title": "Opening hours", "agent_id": _FIELDS["agent_id"], "external_id": "ticket-4711"},
     "NewFile": {"name": "report.pdf", "size": 48_213, "mime_type": "application/pdf"},
     "InviteSecret": {"token": "tki_…"},
     "NewInvite": {"user": "ada@example.com", "name": "Ada", "role": "member"},
+    "NewFeedback": {"rating": "down", "comment": "It is closed on Mondays."},
+    "NewShare": {"with_files": False, "ttl_seconds": 604_800},
     "NewKey": {"name": "shop backend", "requests_per_minute": 600},
     "NewOrg": {"name": "Example Ltd"},
     "NewSteer": {"message": "In French, please."},

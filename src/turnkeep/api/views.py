@@ -12,19 +12,22 @@ from msgspec import Struct
 from turnkeep.api.http.requests import shared_fields
 from turnkeep.api.http.responses import events_url
 from turnkeep.api.identity.users import UserRefs
+from turnkeep.compiler import Compiled
 from turnkeep.config import MASK
 from turnkeep.knowledge.table_rows import values_of
 from turnkeep.model.agents import Agent as StoredAgent
-from turnkeep.model.agents import AgentSpec, Snapshot, with_secrets
-from turnkeep.model.conversations import Conversation, Hit
+from turnkeep.model.agents import AgentSpec, McpConnection, Snapshot, with_secrets
+from turnkeep.model.conversations import Conversation, Hit, Share
 from turnkeep.model.knowledge import KnowledgePage, KnowledgeTable, PageSummary, Row
 from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.outbox import Delivery, Webhook
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Scopes, UserRef, Workspace
 from turnkeep.model.sessions import Invite, PageSession
-from turnkeep.model.turns import Turn
+from turnkeep.model.turns import Feedback, RatedTurn, Turn
 from turnkeep.model.waits import Wait
+from turnkeep.store.commands import CountedTurn
 from turnkeep_client import wire
+from turnkeep_client.wire.conversations import TimelineAccess
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Files, Recorded, Result, ToolCall
 
@@ -61,6 +64,49 @@ def _waiting_for(turn: Turn, wait: Wait) -> wire.WaitingFor | None:
     )
 
 
+def timeline_of(
+    turn: Turn,
+    spans: Sequence[wire.Span],
+    *,
+    access: TimelineAccess,
+    cost: float | None,
+    user: UserRef | None,
+    now: int,
+) -> wire.Timeline:
+    """The timeline of a turn. An outline does not say why the turn failed, as the reason may quote what was said."""
+    agent = turn.snapshot.agent
+    error = None if turn.error is None else _view(wire.TurnFailure, turn.error)
+    if error is not None and access == "outline":
+        error = wire.TurnFailure(code=error.code, message="")
+    return _view(
+        wire.Timeline,
+        turn,
+        turn_id=turn.id,
+        access=access,
+        agent_id=turn.snapshot.agent_id,
+        agent_name=None if agent is None else agent.name,
+        user=user,
+        error=error,
+        cost=cost,
+        now=now,
+        spans=spans,
+    )
+
+
+def replay_of(compiled: Compiled) -> wire.Replay:
+    return wire.Replay(
+        messages=compiled.messages,
+        system=compiled.system,
+        turns_included=compiled.turns_included,
+        turns_dropped=compiled.turns_dropped,
+        chars=compiled.chars,
+    )
+
+
+def usage_turn_of(turn: CountedTurn, user: UserRef | None) -> wire.UsageTurn:
+    return _view(wire.UsageTurn, turn, user=user)
+
+
 def message_of(message: PublicMessage) -> wire.Message:
     return _view(
         wire.Message,
@@ -84,6 +130,7 @@ def conversation_of(
         shape,
         stored,
         user=users.get(stored.user_id),
+        is_unread=stored.is_unread,
         running_turn=None
         if running is None
         else wire.RunningTurn(id=running, events_url=events_url(running), waiting_for=stored.waiting_for),
@@ -97,10 +144,12 @@ def _queued(message: PublicMessage) -> wire.QueuedTurn:
 
 
 def hit_of(hit: Hit, users: UserRefs, *, is_search: bool) -> wire.Conversation:
-    """A conversation of a list; that of a search has a snippet, or null if no message has all the words."""
+    """A conversation of a list; that of a search has a snippet, or null if no message has all the words. Lists leave
+    the instructions out, which may be long."""
     if not is_search:
-        return conversation_of(hit.conversation, users)
-    return conversation_of(hit.conversation, users, shape=wire.FoundConversation, snippet=hit.snippet)
+        return conversation_of(hit.conversation, users, instructions=None)
+    found = wire.FoundConversation
+    return conversation_of(hit.conversation, users, shape=found, snippet=hit.snippet, instructions=None)
 
 
 def row_of(row: Message, user: UserRef | None) -> wire.TraceRow:
@@ -130,6 +179,21 @@ def invite_of(invite: Invite, user: UserRef) -> wire.Invite:
     return _view(wire.Invite, invite, user=user)
 
 
+def share_of(share: Share, users: UserRefs, *, shows_title: bool) -> wire.Share:
+    """A share link. The title of a conversation is for those who may see the conversation."""
+    return _view(wire.Share, share, user=users.get(share.user_id), title=share.title if shows_title else None)
+
+
+def feedback_of(feedback: Feedback) -> wire.Feedback:
+    return _view(wire.Feedback, feedback)
+
+
+def feedback_item_of(rated: RatedTurn, users: UserRefs) -> wire.FeedbackItem:
+    """A rating of any user, with what the turn ran with."""
+    more = {"model": rated.model, "agent_id": rated.agent_id, "usage": rated.usage}
+    return _view(wire.FeedbackItem, rated.feedback, user=users.get(rated.feedback.user_id), **more)
+
+
 def webhook_of(webhook: Webhook, *, secret: str | None = None) -> wire.Webhook:
     """The webhook. Its secret is shown only when it is made."""
     return _view(wire.Webhook, webhook, secret=secret)
@@ -152,7 +216,12 @@ def agent_for(principal: Principal, agent: StoredAgent) -> wire.Agent:
     if principal.role == "member":
         spec = agent.spec
         return wire.Agent(
-            id=agent.id, name=spec.name, description=spec.description, starters=spec.starters, model=spec.model
+            id=agent.id,
+            name=spec.name,
+            avatar=spec.avatar,
+            description=spec.description,
+            starters=spec.starters,
+            model=spec.model,
         )
     return agent_of(agent)
 
@@ -189,6 +258,11 @@ def snapshot_of(snapshot: Snapshot) -> dict[str, Any]:
     allowed = None if snapshot.principal is None else snapshot.principal.allowed_tools
     shown = msgspec.to_builtins(msgspec.structs.replace(masked_snapshot(snapshot), principal=None))
     return shown if allowed is None else {**shown, "allowed_tools": list(allowed)}
+
+
+def mcp_connection_of(connection: McpConnection, users: UserRefs) -> wire.McpConnection:
+    status = "connected" if connection.is_connected else "pending" if connection.problem is None else "ended"
+    return _view(wire.McpConnection, connection, status=status, user=users.get(connection.user_id))
 
 
 def page_item_of(page: PageSummary) -> wire.PageItem:

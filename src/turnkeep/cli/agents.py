@@ -79,9 +79,9 @@ def create(
 ) -> None:
     """Create an agent from a file.
 
-    The file holds `name`, `description`, `starters`, `instructions`, `model`, `tools`, `mcp_servers`, `skills`,
-    `sandbox` and `environment`; only the name must be there. The secret for the signatures of its tool calls is
-    printed; it is shown only once. As TOML:
+    The file holds `name`, `avatar`, `description`, `starters`, `instructions`, `model`, `tools`, `mcp_servers`,
+    `skills`, `sandbox` and `environment`; only the name must be there. The secret for the signatures of its tool calls
+    is printed; it is shown only once. As TOML:
 
         name = "Support"
         instructions = "Answer from our handbook, briefly."
@@ -254,6 +254,47 @@ def run(
         for file in written:
             where = f" → {download_file(turnkeep, file.id, output)}" if output is not None else f"  {file.id}"
             remark(f"▪ {file.name}{where}")
+
+
+@agents.command()
+@asks_a_server
+def connections(
+    server: ServerOptions,
+    as_json: AsJson = False,
+) -> None:
+    """List the connections of the workspace to MCP servers that ask for authorization.
+
+    A person makes a connection on the page, in the form of an agent. Tokens are never shown.
+
+    **Example**
+
+    - `turnkeep agents connections`
+    """
+    with server.connected() as turnkeep:
+        found = turnkeep.agents.mcp_connections()
+        if as_json:
+            print_lines(found)
+            return
+        rows = [(one.id, one.url, one.status, one.issuer, moment(one.connected_at)) for one in found]
+    print_table(("id", "address", "status", "issuer", "connected"), rows, nothing="There are no connections yet.")
+
+
+@agents.command()
+@asks_a_server
+def disconnect(
+    server: ServerOptions,
+    connection: Annotated[str, typer.Argument(metavar="CONNECTION", help="mcp_…, as `connections` lists it.")],
+    as_json: AsJson = False,
+) -> None:
+    """Remove a connection to an MCP server. Its tokens are forgotten.
+
+    **Example**
+
+    - `turnkeep agents disconnect mcp_…`
+    """
+    with server.connected() as turnkeep:
+        turnkeep.agents.delete_mcp_connection(connection)
+    print_json({"id": connection, "deleted": True}) if as_json else say(f"{connection} is removed.")
 
 
 def _tool_count(agent: Agent) -> str:

@@ -557,7 +557,8 @@ async def _get(
         ):
             return response.status, response.headers, await response.read()
     except (aiohttp.ClientError, TimeoutError) as exc:
-        raise ConnectionError(str(exc) or type(exc).__name__) from exc
+        is_refused = isinstance(exc, aiohttp.ClientConnectorError) and isinstance(exc.os_error, ConnectionRefusedError)
+        raise ConnectionError("connection refused" if is_refused else str(exc) or type(exc).__name__) from exc
 
 
 def _detail(body: bytes) -> str:
@@ -630,7 +631,7 @@ def judge_files(report: BagReport) -> str:
         raise CheckFailed(
             f"{len(report.orphans)} objects belong to no file", "The server removes them once a day.", state="warn"
         )
-    return f"{report.files} files, all of them there"
+    return "1 file, which is there" if report.files == 1 else f"{report.files} files, all of them there"
 
 
 def reason_of(exc: Exception) -> str:

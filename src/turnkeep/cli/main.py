@@ -33,14 +33,14 @@ COMMANDS = (
     CliCommand("chat", "Talk to a model or an agent, here in the terminal.", "turnkeep.cli.chat", "chat", TALK),
     CliCommand(
         "conversations",
-        "List, search, show, rename, delete and restore conversations.",
+        "List, search, show, rename, share, delete and restore conversations.",
         "turnkeep.cli.conversations",
         "conversations",
         TALK,
     ),
     CliCommand(
         "turns",
-        "List, show, approve, deny, answer, steer and stop turns.",
+        "List, show, approve, deny, answer, steer, stop and rate turns.",
         "turnkeep.cli.turns",
         "turns",
         TALK,

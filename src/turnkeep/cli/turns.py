@@ -1,10 +1,10 @@
-"""`turnkeep turns`: turns that run or wait; decide about their calls, send results, steer and stop them."""
+"""`turnkeep turns`: turns that run or wait; decide about their calls, send results, steer and stop them; ratings."""
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -19,7 +19,7 @@ from turnkeep_client.wire import Turn
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.events import ToolCall
 
-turns = typer.Typer(no_args_is_help=True, help="List, show, approve, deny, answer, steer and stop turns.")
+turns = typer.Typer(no_args_is_help=True, help="List, show, approve, deny, answer, steer, stop and rate turns.")
 
 TurnArgument = Annotated[str, typer.Argument(metavar="TURN", help="turn_…, as `turnkeep turns list` shows it.")]
 CallArgument = Annotated[
@@ -79,6 +79,45 @@ def show(server: ServerOptions, turn: TurnArgument, as_json: AsJson = False) -> 
             print_text("\n".join(f"    {line}" for line in lines_of(call.args)))
     if found.response:
         print_text(found.response)
+
+
+@turns.command()
+@asks_a_server
+def timeline(server: ServerOptions, turn: TurnArgument, as_json: AsJson = False) -> None:
+    """Show what happened in a turn: model calls, tools, waits, retries and takeovers, with their times.
+
+    **Example**
+
+    - `turnkeep turns timeline turn_0192f0c1…`
+    """
+    with server.connected() as turnkeep:
+        found = turnkeep.turns.timeline(turn)
+    if as_json:
+        print_json(found)
+        return
+    total = _seconds(found.created_at, found.settled_at or found.now)
+    cost = "" if found.cost is None else f", cost {found.cost:,.4f}"
+    tokens = f"{found.usage.input_tokens:,} tokens in, {found.usage.output_tokens:,} out"
+    say(f"{found.turn_id}  {found.status}  {total}  {tokens}{cost}")
+    if found.error is not None:
+        say(f"{found.error.code}: {visible(found.error.message)}")
+    rows = [
+        (
+            _seconds(found.created_at, span.started_at),
+            "…" if span.ended_at is None else _seconds(span.started_at, span.ended_at),
+            f"{'  ' if span.parent_id else ''}{span.kind}",
+            visible(span.name),
+            span.status,
+            "" if span.usage is None else f"{span.usage.input_tokens:,} in, {span.usage.output_tokens:,} out",
+            visible(span.note or ""),
+        )
+        for span in found.spans
+    ]
+    print_table(("at", "took", "what", "name", "state", "tokens", "note"), rows, nothing="Nothing happened yet.")
+
+
+def _seconds(start: int, end: int) -> str:
+    return f"{(end - start) / 1000:,.3f} s"
 
 
 @turns.command()
@@ -198,6 +237,57 @@ def cancel(server: ServerOptions, turn: TurnArgument, as_json: AsJson = False) -
     """
     with _as_owner(server, turn) as turnkeep:
         _print(turnkeep.turns.cancel(turn), as_json=as_json)
+
+
+@turns.command()
+@asks_a_server
+def rate(
+    server: ServerOptions,
+    turn: TurnArgument,
+    rating: Annotated[Literal["up", "down", "none"], typer.Argument(help="`none` takes the rating back.")],
+    comment: Annotated[str | None, typer.Option("--comment", "-c", help="What was good or bad about it.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rate the answer of a turn, as the user who asked. It replaces the rating before.
+
+    **Examples**
+
+    - `turnkeep turns rate turn_0192f0c1… down --comment "It is closed on Mondays."`
+
+    - `turnkeep turns rate turn_0192f0c1… none`
+    """
+    with server.connected(as_operator=True) as turnkeep:
+        if rating == "none":
+            turnkeep.turns.unrate(turn)
+            print_json({"turn_id": turn, "rating": None}) if as_json else say(f"{turn} is not rated any more.")
+            return
+        rated = turnkeep.turns.rate(turn, rating, comment=comment)
+    print_json(rated) if as_json else say(f"{turn} is rated {rated.rating}.")
+
+
+@turns.command()
+@asks_a_server
+def feedback(
+    server: ServerOptions,
+    rating: Annotated[Literal["up", "down"] | None, typer.Option("--rating", help="Only these ratings.")] = None,
+    agent: Annotated[str | None, typer.Option(metavar="AGENT", help="Only those of this agent: agent_…")] = None,
+    form: Annotated[
+        Literal["jsonl", "csv"], typer.Option("--format", "-f", help="JSON lines, or CSV for a spreadsheet.")
+    ] = "jsonl",
+) -> None:
+    """Print the ratings of all users of the workspace, newest first, for evaluations (admins only).
+
+    Each has the turn, its model, agent and tokens, the user, the rating and the comment.
+
+    **Examples**
+
+    - `turnkeep turns feedback | jq -r 'select(.rating == "down").comment'`
+
+    - `turnkeep turns feedback --format csv > feedback.csv`
+    """
+    with server.connected() as turnkeep:
+        written = turnkeep.feedback.export(format=form, rating=rating, agent_id=agent).decode()
+    print_text(written.replace("\r\n", "\n"), end="")
 
 
 def _decide(

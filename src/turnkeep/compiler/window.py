@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from importlib import import_module
+from itertools import takewhile
 from typing import assert_never
 
 import msgspec
@@ -153,14 +154,19 @@ def _group(rows: list[Message]) -> Group:
 
 
 def _with_results_joined(groups: list[Group], open_turn: TurnId | None) -> list[Group]:
+    """The groups, of which none begins with results of calls in the one before: a client may have sent its history in
+    pieces that were cut there."""
     joined: list[Group] = []
     for group in groups:
-        if joined and group.turn_id != open_turn and all(_is_result(row) for row in group.rows):
-            last = joined[-1]
-            rows, turns = last.rows + group.rows, last.turns + group.turns
-            joined[-1] = Group(turn_id=last.turn_id, rows=rows, turns=turns)
-        else:
+        results = tuple(takewhile(_is_result, group.rows))
+        if not joined or not results or group.turn_id == open_turn:
             joined.append(group)
+            continue
+        last, rest = joined[-1], group.rows[len(results) :]
+        turns = last.turns + (0 if rest else group.turns)
+        joined[-1] = Group(turn_id=last.turn_id, rows=last.rows + results, turns=turns)
+        if rest:
+            joined.append(Group(turn_id=group.turn_id, rows=rest, turns=group.turns))
     return joined
 
 

@@ -74,6 +74,16 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     model: Annotated[
         str, Setting(parse=visible, allowed="demo or provider/model", meaning="The model where nothing names one.")
     ] = "demo"
+    title_model: Annotated[
+        str | None,
+        Setting(
+            parse=visible,
+            allowed="demo or provider/model",
+            meaning="The model that writes titles of conversations after their first answer. A small one is enough. "
+            "Its tokens count for the user.",
+            default="none: the title is the beginning of the question",
+        ),
+    ] = None
     replay_turns: Annotated[
         int,
         Setting(
@@ -241,6 +251,14 @@ class SigninSettings(EngineSettings, frozen=True, kw_only=True):
         float,
         Setting(**seconds(1, 31_536_000), meaning="How long a browser stays signed in to the page."),
     ] = 604_800.0
+    share_link_days: Annotated[
+        float,
+        Setting(
+            **seconds(0, 365, "days"),
+            meaning="The longest time that a share link may last, in days. 0 switches share links off, also those that "
+            "were made before.",
+        ),
+    ] = 90.0
     oidc_issuer: Annotated[
         str | None,
         Setting(

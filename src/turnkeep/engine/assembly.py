@@ -2,8 +2,9 @@
 
 The history is read from its newest turn until the budget is full, or until the turn with which the last request began,
 which every turn reports. It is compiled once, and then kept as bytes: for the other requests of the turn, and in a
-cache of the worker for the next turn of the conversation. The id of the last settled turn names a history, and a
-history never changes, so an entry of the cache is never out of date. The last turn itself is encoded when the next one
+cache of the worker for the next turn of the conversation. The id of the last settled turn names a history. Messages
+can be removed from a conversation, which takes an ordinal: a history is used only by the turn with the next ordinal, so
+an entry of the cache is never out of date. The last turn itself is encoded when the next one
 begins: many conversations have no next one.
 
 Attachments are read from the bag, and the texts of documents by `knowledge`. A file never changes, so its content is
@@ -44,7 +45,7 @@ from turnkeep.compiler import (
 from turnkeep.compiler.utterances import ContentKind
 from turnkeep.compiler.window import Measure
 from turnkeep.config import EngineSettings
-from turnkeep.errors import NotFound, QueueFull, Unavailable
+from turnkeep.errors import InvalidRequest, NotFound, QueueFull, Unavailable
 from turnkeep.fair_queue import Owner
 from turnkeep.files.ports import Missing
 from turnkeep.ids import ConversationId, FileId, TurnId
@@ -145,6 +146,8 @@ class GrownHistory(Struct, frozen=True, kw_only=True):
     """The turn with which the last request began."""
     contents: Contents = {}
     """Those of the files of the turn."""
+    ordinal: int = 0
+    """That of the turn."""
 
     def encoded(self) -> EncodedHistory | None:
         """All of it, from the first turn of the last request on. None if that is not possible."""
@@ -158,22 +161,28 @@ class GrownHistory(Struct, frozen=True, kw_only=True):
 
 
 async def read_window(
-    store: TurnStore, conversation_id: ConversationId, budget: Budget, *, without: TurnId | None = None
+    store: TurnStore,
+    conversation_id: ConversationId,
+    budget: Budget,
+    *,
+    without: TurnId | None = None,
+    before: int | None = None,
 ) -> ReadTurns:
-    """What a request within the budget can show of a conversation, `without` one turn.
+    """What a request within the budget can show of a conversation, `without` one turn; with `before`, of the turns that
+    have smaller ordinals.
 
     Turns are read from the newest on, until they exceed the budget or the last cut is reached. So the cost does not
     depend on the length of the conversation.
     """
     pages: list[Sequence[Message]] = []
     first: TurnId | None = None
-    before, turns, size, count = None, FIRST_TURNS, 0, 0
+    turns, size, count = FIRST_TURNS, 0, 0
     while True:
         page = await store.window(conversation_id, turns=turns, before=before)
         rows = [row for row in page.rows if row.turn_id != without]
         if page.is_cut:
             rows = [row for row in rows if row.turn_id != page.rows[0].turn_id]
-        if before is None and page.cut is not None and page.cut.size == budget.size:
+        if not pages and page.cut is not None and page.cut.size == budget.size:
             first = page.cut.first
         start = next((place for place, row in enumerate(rows) if row.turn_id == first), None)
         pages.append(rows if start is None else rows[start:])
@@ -201,6 +210,35 @@ def _least_size(rows: Sequence[Message], measure: Measure) -> int:
     return size
 
 
+async def read_turns_before(store: TurnStore, principal: Principal, turn: Turn, budget: Budget) -> Sequence[Message]:
+    """The rows of the turns that a request of this turn could show, oldest first, also if the turn is on another branch
+    than the visible one. Branches meet in a turn that is visible, and the turns before that are read together."""
+    rows: list[Message] = []
+    first, parent_id = turn, turn.parent_turn_id
+    while not first.active and parent_id is not None and _least_size(rows, budget.measure) <= budget.size:
+        first = await store.turn(principal, parent_id)
+        rows = [*await store.turn_rows(first.id), *rows]
+        parent_id = first.parent_turn_id
+    if parent_id is None or not first.active:
+        return rows
+    return [*(await read_window(store, turn.conversation_id, budget, before=first.ordinal)).rows, *rows]
+
+
+def rows_before_call(turn: Turn, rows: Sequence[Message], iteration: int | None) -> Sequence[Message]:
+    """The rows of the turn that this call of the model was sent; of the last call, without an iteration.
+
+    Raises InvalidRequest if the turn has no such call.
+    """
+    said = [row for row in rows if row.role == "assistant" and row.internal]
+    calls = len(said) + (not turn.is_settled or any(row.role == "assistant" and not row.internal for row in rows))
+    calls = max(calls, 1 + len(said) if turn.report.last_call is not None else 0)
+    number = calls - 1 if iteration is None else iteration
+    if not turn.snapshot.opening_rounds <= number < calls:
+        raise InvalidRequest(f"This turn has called its model {calls - turn.snapshot.opening_rounds} times.")
+    end = said[number].turn_sequence if number < len(said) else rows[-1].turn_sequence + 1
+    return [row for row in rows if row.turn_sequence < end and (row.role != "assistant" or row.internal)]
+
+
 class HistoryCache:
     """Histories by the last turn in them, up to a total size. The one that was not used for longest goes first.
 
@@ -217,6 +255,11 @@ class HistoryCache:
         size, history = self._histories.pop(turn_id, (0, None))
         self._bytes -= size
         return history
+
+    def take_before(self, turn: Turn) -> GrownHistory | None:
+        """The history before this turn. None if something has come between: perhaps a message was removed."""
+        history = None if turn.parent_turn_id is None else self.take(turn.parent_turn_id)
+        return history if history is not None and history.ordinal + 1 == turn.ordinal else None
 
     def keep(self, turn_id: TurnId, history: GrownHistory) -> None:
         self.take(turn_id)
@@ -343,14 +386,18 @@ class Assembly:
         present = await self._files.present(list(history.files), principal)
         return all((file_id in present) == was_there for file_id, was_there in history.files.items())
 
-    def history_with(self, rows: Sequence[Message]) -> GrownHistory | None:
+    def history_with(self, rows: Sequence[Message], ordinal: int) -> GrownHistory | None:
         """The history for the next turn: the past, and this turn with all of its rows. None if the past cannot be
         encoded, or if no model was asked in this turn."""
         last = self._last
         if self._past.encoded is None or last is None:
             return None
         return GrownHistory(
-            past=self._past.encoded, rows=tuple(rows), first_turn=last.first_turn, contents=last.contents
+            past=self._past.encoded,
+            rows=tuple(rows),
+            first_turn=last.first_turn,
+            contents=last.contents,
+            ordinal=ordinal,
         )
 
     def report(self, finish: Finish) -> TurnReport:
@@ -417,6 +464,8 @@ class Assembly:
 def sampling_of(turn: Turn, rows: Sequence[Message]) -> Sampling:
     """The options for the next call of the model. A tool that must be called is called first, and not again."""
     sampling = turn.snapshot.sampling
+    if sampling.temperature is None and turn.snapshot.temperature is not None:
+        sampling = msgspec.structs.replace(sampling, temperature=turn.snapshot.temperature)
     spoken = sum(row.role == "assistant" for row in rows)
     if not sampling.must_call or spoken <= turn.snapshot.opening_rounds:
         return sampling
@@ -424,13 +473,18 @@ def sampling_of(turn: Turn, rows: Sequence[Message]) -> Sampling:
 
 
 def instructions_of(turn: Turn, *, is_bound_to_output: bool) -> str:
-    """What stands before the conversation: the agent's instructions, then those of the question, then the form of the
-    output, if the provider cannot be bound to it."""
+    """What stands before the conversation: the agent's instructions, then those of the conversation and of the
+    caller, then the form of the output, if the provider cannot be bound to it."""
     snapshot = turn.snapshot
-    told = ["" if snapshot.agent is None else snapshot.agent.instructions, snapshot.instructions]
+    told = [standing_instructions(snapshot.agent, snapshot.conversation_instructions), turn.instructions]
     if (output := snapshot.sampling.output) is not None and not is_bound_to_output:
         told.append(_told_format(output))
     return "\n\n".join(filter(None, told))
+
+
+def standing_instructions(agent: AgentSpec | None, of_conversation: str | None) -> str:
+    """The instructions that hold for every turn of a conversation: the agent's, then the conversation's own."""
+    return "\n\n".join(filter(None, ["" if agent is None else agent.instructions, of_conversation]))
 
 
 def _told_format(output: OutputFormat) -> str:

@@ -25,6 +25,7 @@ from turnkeep.engine.observer import Observer
 from turnkeep.engine.outbox import OutboxDelivery
 from turnkeep.engine.sandbox.remote_turn import TakeLines
 from turnkeep.engine.services import Services
+from turnkeep.engine.titles import TitleWriter
 from turnkeep.engine.webhooks import WebhookSender
 from turnkeep.engine.worker import ADOPT_AT_ONCE, EndedTurn, Sweeper, TurnRecord, Worker
 from turnkeep.errors import (
@@ -39,7 +40,7 @@ from turnkeep.errors import (
 )
 from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId, new_conversation_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, OpeningRow, Snapshot
-from turnkeep.model.conversations import Conversation, first_event
+from turnkeep.model.conversations import Conversation, GivenFields, first_event
 from turnkeep.model.principals import Principal, Workspace
 from turnkeep.model.sampling import DEFAULT_SAMPLING, Sampling
 from turnkeep.model.turns import IfBusy, Turn
@@ -72,6 +73,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
     agent_id: AgentId | None = None
     model: str | None = None
+    names_model: bool = False
+    """Whether the caller has named a model or an agent for this turn. Then those of the conversation do not hold: a
+    plain model answers without the agent of the conversation, and an agent with its own model."""
     if_busy: IfBusy = "reject"
     drop_queue: bool = False
     background: bool = False
@@ -99,9 +103,13 @@ class Question(Struct, frozen=True, kw_only=True):
     conversation_id: ConversationId | None = None
     new: NewConversation = NewConversation()
     beside: TurnId | None = None
+    after: TurnId | None = None
+    """The turn that it must follow. If the conversation has gone on by then, the question is refused."""
     steers: TurnId | None = None
     attachment_ids: tuple[FileId, ...] = ()
     options: Options = Options()
+    agent: AgentSpec | None = None
+    """An agent that is not saved, which answers in place of any other."""
     workspace: Workspace | None = None
     """The principal's workspace, if the caller has just read it."""
 
@@ -118,7 +126,15 @@ class Engine:
         self._file_copies = services.file_copies
         self.draining = asyncio.Event()
         self._leases = Leases(services.store, services.settings, services.observer)
-        self._outbox = OutboxDelivery(services.store, services.outbox_sink, services.observer)
+        self.titles = None
+        if services.settings.title_model is not None:
+            self.titles = TitleWriter(services, model=services.settings.title_model)
+        self._outbox = OutboxDelivery(
+            services.store,
+            services.outbox_sink,
+            services.observer,
+            on_success=None if self.titles is None else self.titles.want,
+        )
         self._worker = Worker(services, self._leases, self._outbox, name=worker)
         self._readers = AttachedReaders(services.store, services.settings, services.observer, self._worker.holds)
         self._claims = ClaimBuilder(services, worker=worker, watched_seconds=self._readers.grace_seconds)
@@ -161,6 +177,8 @@ class Engine:
             asyncio.create_task(self._outbox.deliver_for_ever(), name="deliver the outbox"),
             asyncio.create_task(poll(self._store, self._hub, holds=self._worker.holds), name="poll for readers"),
         ]
+        if self.titles is not None:
+            self._background.append(asyncio.create_task(self.titles.write_for_ever(), name="write titles"))
         if self._webhooks is not None:
             self._background.append(asyncio.create_task(self._webhooks.send_for_ever(), name="send to webhooks"))
 
@@ -462,6 +480,7 @@ class ClaimBuilder:
             conversation_id=question.conversation_id,
             new=question.new,
             beside=question.beside,
+            after=question.after,
             steers=question.steers,
             attachment_ids=question.attachment_ids,
             if_busy=options.if_busy,
@@ -526,6 +545,8 @@ class ClaimBuilder:
             conversation_id=turn.conversation_id,
             beside=turn_id,
             attachment_ids=attachment_ids,
+            # The agent of a trial is stored only with its turns.
+            agent=turn.snapshot.agent if turn.snapshot.agent_id is None else None,
             options=structs.replace(
                 options,
                 client_tools=options.client_tools or turn.snapshot.client_tools,
@@ -548,16 +569,19 @@ class ClaimBuilder:
         """Precedence of the model: turn, conversation, agent, workspace, server."""
         principal, options = question.principal, question.options
         principal.check_model(options.model or question.new.model)
-        kind, agent_id, model = question.new.kind, question.new.agent_id, question.new.model
-        if conversation is not None:
-            kind, agent_id, model = conversation.kind, conversation.agent_id, conversation.model
-            if kind == "run":
-                raise InvalidRequest("A run has one turn. Start another run, or a conversation.")
+        given: GivenFields = question.new if conversation is None else conversation
+        kind, agent_id, model = given.kind, given.agent_id, given.model
+        if conversation is not None and kind == "run":
+            raise InvalidRequest("A run has one turn. Start another run, or a conversation.")
+        if conversation is not None and options.names_model:
+            agent_id, model = None, None
         if question.attachment_ids:
             principal.check_feature("files")
         agent_id = options.agent_id or agent_id
         agent: AgentSpec | None = None
-        if agent_id is not None:
+        if question.agent is not None:
+            agent_id, agent = None, question.agent
+        elif agent_id is not None:
             try:
                 agent = (await self._store.agent(principal, agent_id)).spec
             except NotFound:
@@ -580,7 +604,7 @@ class ClaimBuilder:
         asked_by = current_origin()
         return Snapshot(
             agent_id=agent_id,
-            agent=agent,
+            agent=None if agent is None else structs.replace(agent, avatar=""),
             model=model or self._settings.model,
             principal=principal,
             sandbox=is_sandboxed,
@@ -588,6 +612,8 @@ class ClaimBuilder:
             ends_with_calls=options.ends_with_calls,
             instructions=options.instructions,
             sampling=options.sampling,
+            conversation_instructions=given.instructions or "",
+            temperature=given.temperature,
             opening=options.opening,
             request_id=asked_by.request_id,
             traceparent=asked_by.traceparent,
@@ -602,11 +628,17 @@ class ClaimBuilder:
                 "Leave them out, or ask an agent without a sandbox.",
                 option=min(given, default="instructions"),
             )
+        model = snapshot.model or self._settings.model
+        if snapshot.temperature is not None and "temperature" not in (await provider.abilities(model)).options:
+            raise UnsupportedOption(
+                f"The model {model} cannot honour the temperature of this conversation. Take it away from the "
+                "conversation, or choose another model.",
+                option="temperature",
+            )
         if not given:
             return
         if snapshot.sampling.tool is not None:
             _check_choice(snapshot, snapshot.sampling.tool)
-        model = snapshot.model or self._settings.model
         for option in sorted(given - {"output"} - (await provider.abilities(model)).options):
             raise UnsupportedOption(f"The model {model} cannot honour this option. Leave it out.", option=option)
 

@@ -36,6 +36,7 @@ from turnkeep.ids import TurnId, new_message_id
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
+from turnkeep.model.timeline import USAGE, WHOLE_RESULT
 from turnkeep.model.truncation import fit_display
 from turnkeep.model.turns import NO_REPORT, FinalStatus, Held, Turn, TurnError, TurnReport
 from turnkeep.model.waits import WaitingCall, digest_of
@@ -45,11 +46,6 @@ from turnkeep.tools.ports import Outcome
 from turnkeep_client.wire.blocks import Block, Text, ToolResult, ToolUse, Usage
 from turnkeep_client.wire.display import Display, fold
 from turnkeep_client.wire.events import Failure, Files, Step, ToolCalls, TurnEvent
-
-USAGE = "usage"
-"""Key in the metadata of an assistant row: what that one iteration cost. The total stands on the final row."""
-WHOLE_RESULT = "result"
-"""Key in the metadata of a tool result's row: the whole result, where readers were shown only its beginning."""
 
 MAX_REPLY_CHARS = 400_000
 """Maximum length of one reply. A model that says more does not come to an end."""

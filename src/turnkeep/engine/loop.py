@@ -26,8 +26,9 @@ from turnkeep.errors import InvalidRequest
 from turnkeep.ids import CallId
 from turnkeep.model.messages import Message
 from turnkeep.model.sampling import OutputFormat
+from turnkeep.model.timeline import CALL
 from turnkeep.model.truncation import fit_display
-from turnkeep.model.turns import Turn, TurnReport
+from turnkeep.model.turns import ModelCallTimes, ModelRetry, Turn, TurnReport
 from turnkeep.model.waits import Wait, WaitingCall
 from turnkeep.providers.ports import (
     BETWEEN_THOUGHTS,
@@ -115,16 +116,18 @@ class LocalTurn(HeldTurn):
         self._finish: Finish = "complete"
         self._steers = 0 if turn.attempt == 1 else -1
         """How many messages that steer the turn were looked at."""
+        self._last_call: ModelCallTimes | None = None
+        """The last call of the model, until its iteration is recorded."""
 
     async def work(self) -> None:
         await run_turn(self)
 
     def history(self) -> GrownHistory | None:
         """What the next turn has before it; None if it must read that from the store."""
-        return self._assembly.history_with(self.recorder.rows)
+        return self._assembly.history_with(self.recorder.rows, self.turn.ordinal)
 
     def report(self) -> TurnReport:
-        return self._assembly.report(self._finish)
+        return msgspec.structs.replace(self._assembly.report(self._finish), last_call=self._last_call)
 
     @property
     def rounds_left(self) -> int:
@@ -195,6 +198,7 @@ class LocalTurn(HeldTurn):
             raise
         finally:
             call.end()
+            self._last_call = call.times(now=self._clock())
             self._observer.model_called(call)
             if call.reply is None and self.recorder.previewed_chars:
                 self.usage += usage_of_part(request, self.recorder.previewed_chars)
@@ -230,7 +234,8 @@ class LocalTurn(HeldTurn):
         """Record a complete iteration: its row, and the event that replaces its previews. Calls whose arguments could
         not be read get their result in the same write. What is stored of them looks like a call without arguments,
         which a worker that goes on with the turn would run."""
-        rows = [self.row("assistant", reply.blocks, internal=True, iteration=self._iteration, usage=reply.usage)]
+        row = self.row("assistant", reply.blocks, internal=True, iteration=self._iteration, usage=reply.usage)
+        rows = [msgspec.structs.replace(row, metadata=row.metadata | {CALL: msgspec.to_builtins(self._last_call)})]
         events: list[TurnEvent] = [_completed(self._iteration, reply.blocks, calls)]
         for call in calls:
             if (problem := reply.malformed.get(call.id)) is not None:
@@ -239,6 +244,7 @@ class LocalTurn(HeldTurn):
                 events.append(ended_step(call, outcome, seconds=None, args=call.input))
         await self.recorder.record(rows=rows, events=events)
         self._iteration += 1
+        self._last_call = None
         self._observer.reached("iteration_recorded", self.turn.id)
 
     async def answer_calls(
@@ -378,6 +384,7 @@ class LocalTurn(HeldTurn):
                             if (pause := self._preview_rate.pause_seconds(now())) > 0:
                                 await asyncio.sleep(pause)
                         case Restarted():
+                            call.retries.append(ModelRetry(at=self._clock(), reason=clean_text(piece.reason)))
                             await self._record_restart(piece.reason)
                             moved_at = -math.inf
                         case Reply():
@@ -400,7 +407,8 @@ class LocalTurn(HeldTurn):
     async def _record_restart(self, reason: str) -> None:
         """Record that the provider starts its reply again: readers must drop the text that they were shown."""
         if self.recorder.spoken("text") or self.recorder.spoken("reasoning"):
-            await self.recorder.record(events=[Reset(attempt=self.recorder.held.attempt, reason=clean_text(reason))])
+            attempt, reason = self.recorder.held.attempt, clean_text(reason)
+            await self.recorder.record(events=[Reset(attempt=attempt, reason=reason, at=self._clock())])
             self._observer.was_reset(self.turn.id, "provider")
 
     async def _call_one(self, call: ToolUse) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, ParamSpec, TypeVar
 
 from turnkeep.errors import TurnkeepError
 from turnkeep.ids import ErasureId, TurnId
-from turnkeep.model.turns import Turn
+from turnkeep.model.turns import ModelCallTimes, ModelRetry, Turn
 from turnkeep.providers.ports import ModelRequest, Reply
 from turnkeep.tools.ports import Outcome
 from turnkeep.trace_context import current_origin
@@ -48,7 +48,7 @@ ResetCause = Literal["takeover", "provider"]
 class ObservedModelCall:
     """One call of a model, from its beginning to its end. The last two are None while it is under way."""
 
-    __slots__ = ("began", "error", "first_at", "is_first", "reply", "request", "seconds", "span", "turn")
+    __slots__ = ("began", "error", "first_at", "is_first", "reply", "request", "retries", "seconds", "span", "turn")
 
     def __init__(self, turn: Turn, request: ModelRequest, *, is_first: bool = False) -> None:
         """`is_first`: the turn has called no model before."""
@@ -58,6 +58,7 @@ class ObservedModelCall:
         self.began = time.monotonic()
         self.first_at: float | None = None
         """When the first piece of the reply came."""
+        self.retries: list[ModelRetry] = []
         self.span: Any = None
         """For the observer alone."""
         self.seconds = 0.0
@@ -66,6 +67,12 @@ class ObservedModelCall:
 
     def end(self) -> None:
         self.seconds = time.monotonic() - self.began
+
+    def times(self, *, now: int) -> ModelCallTimes:
+        """When it took place. It has just ended, `now`."""
+        ms = round(self.seconds * 1000)
+        first_ms = None if self.first_at is None else round((self.first_at - self.began) * 1000)
+        return ModelCallTimes(began_at=now - ms, ms=ms, first_ms=first_ms, retries=tuple(self.retries))
 
 
 class ObservedToolCall:

@@ -11,12 +11,13 @@ seconds, for entries of workers that died and for those whose time to be tried a
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from turnkeep.engine.observer import Observer
 from turnkeep.errors import WorldError
-from turnkeep.ids import OutboxId
+from turnkeep.ids import OutboxId, TurnId
 from turnkeep.model.outbox import OutboxEntry
 from turnkeep.store.ports import OutboxStore
 
@@ -61,11 +62,18 @@ class AuditLog:
         logging.getLogger(AUDIT_LOGGER).info(entry.type, extra={"fields": fields})
 
 
+OnSuccess = Callable[[Sequence[TurnId]], Awaitable[None]]
+"""Is told of turns that have succeeded, at least once, before their entries are erased."""
+
+
 class OutboxDelivery:
     """Delivers entries for one worker."""
 
-    def __init__(self, store: OutboxStore, sink: OutboxSink, observer: Observer) -> None:
+    def __init__(
+        self, store: OutboxStore, sink: OutboxSink, observer: Observer, *, on_success: OnSuccess | None = None
+    ) -> None:
         self._store = store
+        self._on_success = on_success
         self._sink = sink
         self._observer = observer
         self._wanted = asyncio.Event()
@@ -113,6 +121,9 @@ class OutboxDelivery:
         """Deliver one batch; return how many entries it had."""
         entries = await self._store.take_entries(limit=BATCH, lease_seconds=LEASE_SECONDS)
         ends_at = time.monotonic() + LEASE_SECONDS / 2
+        succeeded = [TurnId(entry.subject_id) for entry in entries if entry.type == "turn.succeeded"]
+        if self._on_success is not None and succeeded:
+            await self._on_success(succeeded)
         delivered: list[OutboxId] = []
         try:
             for entry in entries:

@@ -100,9 +100,9 @@ def events_of(wait: Wait) -> list[TurnEvent]:
     """What readers are told when the turn begins to wait."""
     events: list[TurnEvent] = []
     if approvals := _shown(wait, "approval"):
-        events.append(Approval(calls=approvals, expires_at=wait.expires_at))
+        events.append(Approval(calls=approvals, expires_at=wait.expires_at, at=wait.since))
     if client_calls := _shown(wait, "client_tools"):
-        events.append(ClientCalls(calls=client_calls, expires_at=wait.expires_at))
+        events.append(ClientCalls(calls=client_calls, expires_at=wait.expires_at, at=wait.since))
     return events
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from turnkeep.clock import DAY_MS
 from turnkeep.compiler import Budget, EncodedHistory
 from turnkeep.engine.assembly import Assembly, FilesUnavailable, HistoryCache, PastTurns, ReadTurns, read_window
 from turnkeep.engine.erasure import Eraser
@@ -60,7 +61,6 @@ PURGE_SECONDS = 600.0
 PURGE_RETRY_SECONDS = 60.0
 """The pause after a purge that failed, because the database or the bucket was away."""
 SWEEP_LEASE_SECONDS = 15.0
-DAY_MS = 86_400_000
 SILENT_IMPORT_MS = 600_000
 COMPACT_AFTER_MS = 3_600_000
 """Most streams of a turn are read within an hour. Later its events are made from its rows."""
@@ -443,22 +443,20 @@ class Worker:
             raise _NotServed(exc.detail) from exc
 
     def _past(self, turn: Turn) -> PastTurns:
-        parent = turn.parent_turn_id
-
         async def read(budget: Budget) -> ReadTurns:
             if turn.ordinal == 1:
                 return ReadTurns(rows=())
             return await read_window(self._store, turn.conversation_id, budget, without=turn.id)
 
-        return PastTurns(read, encoded=None if parent is None else self._encoded_history(parent))
+        return PastTurns(read, encoded=self._encoded_history(turn))
 
-    def _encoded_history(self, turn_id: TurnId) -> EncodedHistory | None:
-        """The history that ends with this turn, if it was kept and can be encoded."""
-        history = self._histories.take(turn_id)
+    def _encoded_history(self, turn: Turn) -> EncodedHistory | None:
+        """The history before this turn, if it was kept and can be encoded."""
+        history = self._histories.take_before(turn)
         try:
             return None if history is None else history.encoded()
         except Exception as exc:
-            self._observer.defect(turn_id, exc)
+            self._observer.defect(turn.id, exc)
             return None
 
     async def _toolbox(self, turn: Turn, hold: Hold) -> Toolbox:

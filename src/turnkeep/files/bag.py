@@ -19,7 +19,7 @@ from functools import partial
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from turnkeep.errors import Conflict, FileTooLarge, InvalidRequest, TurnkeepError, Unavailable, WorldError
 from turnkeep.files.keys import Folder, incoming_key, storage_key
@@ -58,11 +58,19 @@ class Bag:
     # Uploads in one request
 
     async def receive(
-        self, principal: Principal, conversation_id: ConversationId | None, parts: AsyncIterator[FormFile]
+        self,
+        principal: Principal,
+        conversation_id: ConversationId | None,
+        parts: AsyncIterator[FormFile],
+        *,
+        purpose: Callable[[], str | None] = lambda: None,
     ) -> list[File]:
-        """Store all files of a form, or none of them. Without a conversation they join the one that attaches them."""
+        """Store all files of a form, or none of them. Without a conversation they join the one that attaches them.
+        `purpose` is called when the form was read."""
         folder = Folder(principal.workspace_id, conversation_id)
-        new = await self._take_all(parts, partial(self._take, folder=folder))
+        taken = await self._take_all(parts, partial(self._take, folder=folder))
+        said = purpose()
+        new = [structs.replace(each, purpose=said) for each in taken]
         return await commit(self.objects, _keys(new), lambda: self._add(principal, new))
 
     async def write_back(self, token_hash: bytes, folder: Folder, parts: AsyncIterator[FormFile]) -> list[File]:
@@ -241,6 +249,7 @@ def _copy_of(file: File, folder: Folder) -> NewFile:
         sha256=file.sha256,
         is_saved=folder.is_saved,
         crc32=file.crc32,
+        purpose=file.purpose,
     )
 
 

@@ -19,6 +19,7 @@ from turnkeep.fair_queue import FairQueue, Owner, Shares
 
 RASTER_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 THUMBNAIL_SIDE = 320
+AVATAR_SIDE = 96
 MODEL_SIDE = 2_000
 """Pixels of the longer side. Providers shrink larger images themselves, or refuse them."""
 MODEL_BYTES = 3_900_000
@@ -62,6 +63,10 @@ class ImageConverter:
             raise UnsupportedMediaType("This picture cannot be shown small: it is broken, or too large to be opened.")
         return made
 
+    async def avatar(self, data: bytes, owner: Owner) -> Picture | None:
+        """The middle of the image as a very small square; None if it cannot be decoded. Raises QueueFull."""
+        return await self._work(_avatar, data, owner)
+
     async def for_model(self, data: bytes, owner: Owner) -> Picture | None:
         """The image, shrunk if it is too large for models; None if it is broken or too large to be decoded. Raises
         QueueFull.
@@ -92,6 +97,13 @@ def _opened(work: Callable[[Image.Image, bytes], Picture], data: bytes) -> Pictu
 
 def _thumbnail(image: Image.Image, _: bytes) -> Picture:
     return _smaller(image, THUMBNAIL_SIDE)
+
+
+def _avatar(image: Image.Image, _: bytes) -> Picture:
+    upright = ImageOps.exif_transpose(image)
+    side = min(upright.size)
+    left, top = (upright.width - side) // 2, (upright.height - side) // 2
+    return _smaller(upright.crop((left, top, left + side, top + side)), AVATAR_SIDE)
 
 
 def _for_model(image: Image.Image, data: bytes) -> Picture:

@@ -6,6 +6,7 @@ import ipaddress
 import resource
 import socket
 from collections.abc import Callable
+from functools import lru_cache
 
 from turnkeep.errors import Conflict, InvalidRequest
 
@@ -106,6 +107,7 @@ def host_name(host: str) -> str:
     return host.rsplit(":", 1)[0] if host.count(":") == 1 else host
 
 
+@lru_cache(maxsize=256)  # asked for each request, nearly always of the same names
 def is_loopback(host: str) -> bool:
     """Whether this name or address means this machine alone: `localhost`, all of 127.0.0.0/8, and ::1."""
     if host.lower().removesuffix(".") == "localhost":

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from turnkeep.ids import AgentId, KeyId, WorkspaceId
+from turnkeep.ids import AgentId, ConnectionId, KeyId, OrgId, UserId, WorkspaceId
 from turnkeep.model.principals import Principal
 from turnkeep.model.sampling import DEFAULT_SAMPLING, Sampling
 from turnkeep_client.wire.agents import AgentLimits, Approver
@@ -15,6 +15,7 @@ __all__ = [
     "Agent",
     "AgentLimits",
     "AgentSpec",
+    "McpConnection",
     "OpeningRow",
     "SecretPlace",
     "Snapshot",
@@ -28,9 +29,11 @@ class AgentSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Its secrets are the values of `headers`, `env` and `variables`, and `tool_secret`, with which calls of its tools are
     signed. They are sealed before a spec is stored. `starters` are questions that a page offers in a new conversation.
+    `avatar` is an emoji, or a small picture as a `data:` address. Snapshots leave it out.
     """
 
     name: str
+    avatar: str = ""
     description: str = ""
     starters: tuple[str, ...] = ()
     instructions: str = ""
@@ -98,6 +101,33 @@ class Agent(Struct, frozen=True, kw_only=True):
     updated_at: int
 
 
+class McpConnection(Struct, frozen=True, kw_only=True):
+    """What a workspace may do at an MCP server that asks for authorization (OAuth). There is one for each address.
+
+    `sealed` has the tokens (`tools.oauth.TokenGrant`), or nothing before a person has agreed and after the permission
+    has ended. `attempt` is an authorization that has begun. Both are encrypted. `version` rises with each change of
+    `sealed`, and `connected_at` with each new authorization. `user_id` is the person who agreed: the connection is
+    erased with this user.
+    """
+
+    id: ConnectionId
+    org_id: OrgId
+    workspace_id: WorkspaceId
+    user_id: UserId | None
+    url: str
+    issuer: str
+    sealed: str | None
+    attempt: str | None
+    problem: str | None
+    version: int
+    created_at: int
+    connected_at: int | None
+
+    @property
+    def is_connected(self) -> bool:
+        return self.sealed is not None
+
+
 class OpeningRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A row of a turn that happened before the turn was asked: a call of a tool by the model, or its result. A caller
     that keeps the history itself sends it with the question."""
@@ -123,6 +153,10 @@ class Snapshot(Struct, frozen=True, kw_only=True, omit_defaults=True):
     instructions: str = ""
     """Instructions that came with the question. They follow those of the agent."""
     sampling: Sampling = DEFAULT_SAMPLING
+    conversation_instructions: str = ""
+    """Instructions of the conversation. They stand between those of the agent and those of the question."""
+    temperature: float | None = None
+    """The temperature of the conversation. That of the question comes first."""
     opening: tuple[OpeningRow, ...] = ()
     """What happened between the question and the first call of the model: calls that the caller has run already."""
     request_id: str | None = None

@@ -7,15 +7,17 @@ Decision: docs/decisions/0204
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from msgspec import Struct
 
-from turnkeep.ids import AgentId, ConversationId, MessageId, TurnId, UserId, WorkspaceId
+from turnkeep.ids import AgentId, ConversationId, MessageId, ShareId, TurnId, UserId, WorkspaceId
 from turnkeep.model.messages import Message
+from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Turn
 from turnkeep.model.waits import WaitReason
 from turnkeep_client.wire.blocks import Block, JsonObject, Reasoning, ToolResult, ToolUse, Usage, paragraphs_of, text_of
-from turnkeep_client.wire.conversations import Kind
+from turnkeep_client.wire.conversations import ConversationFolder, Kind
 from turnkeep_client.wire.display import fold, parts_of
 from turnkeep_client.wire.events import (
     Failure,
@@ -33,14 +35,23 @@ __all__ = [
     "PREVIEW_CHARS",
     "TITLE_CHARS",
     "Conversation",
+    "ConversationFolder",
     "GivenFields",
     "Hit",
     "Kind",
+    "NewShare",
+    "OpenShare",
+    "Share",
+    "TitleSource",
     "events_from_rows",
     "first_event",
     "first_line",
     "title_and_preview",
 ]
+
+
+TitleSource = Literal["user", "model", "question"]
+"""Who wrote the title of a conversation."""
 
 
 class GivenFields(Struct, frozen=True, kw_only=True):
@@ -54,6 +65,12 @@ class GivenFields(Struct, frozen=True, kw_only=True):
     """The id of the host's application. No two conversations of a user that are not deleted have the same."""
     title: str | None = None
     metadata: JsonObject = {}
+    folder: str | None = None
+    """The name of the folder in which the lists of pages show it."""
+    is_pinned: bool = False
+    instructions: str | None = None
+    """What the model is told before each answer, after the instructions of the agent."""
+    temperature: float | None = None
     is_listed: bool = True
     """Whether lists and searches show it. One that is not listed is deleted when it was not used for a while."""
 
@@ -74,6 +91,17 @@ class Conversation(GivenFields, frozen=True, kw_only=True):
     deleted_at: int | None = None
     waiting_for: WaitReason | None = None
     """What the running turn waits for, if it does."""
+    read_at: int | None = None
+    """When a background turn was asked, or the user read the conversation, whichever is later. None: its turns had a
+    reader while they ran."""
+
+    titled_by: TitleSource | None = None
+    """None: the title is the beginning of the question, and a model may write another one. `question`: it stays so."""
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether an answer has come since then."""
+        return self.read_at is not None and self.running_turn_id is None and self.updated_at > self.read_at
 
 
 class Hit(Struct, frozen=True, kw_only=True):
@@ -81,6 +109,38 @@ class Hit(Struct, frozen=True, kw_only=True):
 
     conversation: Conversation
     snippet: str | None
+
+
+class Share(Struct, frozen=True, kw_only=True):
+    """A link that shows one branch of a conversation to everybody who has it, up to the turn `turn_id`, until
+    `expires_at`. `title` is that of the conversation when it was shared. `user_id` is whose conversation it is."""
+
+    id: ShareId
+    workspace_id: WorkspaceId
+    conversation_id: ConversationId
+    user_id: UserId | None
+    turn_id: TurnId
+    title: str | None
+    with_files: bool
+    created_at: int
+    expires_at: int
+
+
+class NewShare(Struct, frozen=True, kw_only=True):
+    """What a new link is made with. `secret_hash` is that of its token. Without `turn_id` the branch ends with the last
+    turn on the visible chain that has ended."""
+
+    secret_hash: bytes
+    seconds: float
+    turn_id: TurnId | None = None
+    with_files: bool = False
+
+
+class OpenShare(Struct, frozen=True, kw_only=True):
+    """A link that was opened. What it shows is read as `owner`, who sees no other conversation than its user does."""
+
+    share: Share
+    owner: Principal
 
 
 PREVIEW_CHARS = 120

@@ -39,6 +39,8 @@ class File(Struct, frozen=True, kw_only=True):
     """When it was saved into the workspace's Files."""
     crc32: int | None = None
     """The checksum that a zip wants, where it was computed when the bytes came."""
+    purpose: str | None = None
+    """What a client of OpenAI's API said that it is for."""
 
     def ref(self) -> FileRef:
         return FileRef(file_id=self.id, name=self.name, mime_type=self.mime_type, size=self.size)
@@ -71,6 +73,7 @@ class NewFile(Struct, frozen=True, kw_only=True):
     sha256: str | None = None
     is_saved: bool = False
     crc32: int | None = None
+    purpose: str | None = None
 
 
 class TurnBag(Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ One POST leaves 1 user row (sequence 0), N assistant rows (all `internal` but th
 results (internal, role `user`), numbered +1 per row under one turn id.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -21,6 +22,8 @@ class Legacy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: JsonValue = None
 
 
+Removed = tuple[int, ...] | Literal["all"]
+"""What was removed of a row since it was written: the places of some blocks (-1: its attachments), or all of it."""
 PROVIDERS = frozenset({"anthropic", "openai"})
 
 
@@ -49,6 +52,35 @@ class Message(Struct, frozen=True, kw_only=True):
     provider: str | None = None
     """The model that wrote it, as `provider/model`. Signatures of its reasoning are valid only there. A message from
     another system may name the provider alone (`PROVIDERS`)."""
+    removed: Removed = ()
+    """Models are not sent this any more. A row without anything left is not shown to readers either. The trace keeps
+    it."""
+
+
+def kept_rows(rows: Sequence[Message]) -> list[Message]:
+    """The rows without what was removed of them. The rows of a turn are numbered without gaps again."""
+    if not any(row.removed for row in rows):
+        return list(rows)
+    kept: list[Message] = []
+    lost = {row.turn_id: 0 for row in rows}
+    for row in rows:
+        left = _left_of(row)
+        if left is None:
+            lost[row.turn_id] += 1
+        else:
+            kept.append(structs.replace(left, turn_sequence=row.turn_sequence - lost[row.turn_id]))
+    return kept
+
+
+def _left_of(row: Message) -> Message | None:
+    """The row without what was removed of it; None if nothing is left."""
+    if row.removed == "all":
+        return None
+    if not row.removed:
+        return row
+    blocks = tuple(block for place, block in enumerate(row.blocks) if place not in row.removed)
+    attachments = () if -1 in row.removed else row.attachments
+    return structs.replace(row, blocks=blocks, attachments=attachments) if blocks or attachments else None
 
 
 class PublicMessage(Struct, frozen=True, kw_only=True):
@@ -74,6 +106,8 @@ class PublicMessage(Struct, frozen=True, kw_only=True):
     """How the answer ended; None for a question, and for an answer that failed or was stopped."""
     siblings: tuple[TurnId, ...] = ()
     """Other turns that start from the same place (this one among them), when there are any."""
+    versions: tuple[tuple[TurnId, ...], ...] = ()
+    """The siblings in groups: the turns of a group answer the same question."""
 
 
 def finish_of(role: Role, status: TurnStatus, report: TurnReport) -> Finish | None:

@@ -13,7 +13,8 @@ from turnkeep.ids import ConversationId, OrgId, OutboxId, UserId, WebhookId, Wor
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.webhooks import DeliveryStatus, WebhookPayload
 
-OutboxType = Literal["turn.succeeded", "turn.failed", "turn.cancelled", "turn.waiting"]
+OutboxType = Literal["turn.succeeded", "turn.failed", "turn.cancelled", "turn.waiting", "title.wanted"]
+"""What an entry tells the outside; `title.wanted` is work for the engine (`engine/titles.py`)."""
 
 SECRET_PREFIX = "whsec_"
 SECRET_BYTES = 32

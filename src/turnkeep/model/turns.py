@@ -4,19 +4,24 @@ from typing import Literal
 
 from msgspec import Struct
 
-from turnkeep.ids import ConversationId, FileId, TurnId, UserId, WorkspaceId
+from turnkeep.ids import AgentId, ConversationId, FileId, TurnId, UserId, WorkspaceId
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.waits import Wait
 from turnkeep_client.wire.account import TurnSource
 from turnkeep_client.wire.blocks import Finish, JsonObject, Reading, Usage
-from turnkeep_client.wire.conversations import IfBusy, TurnStatus
+from turnkeep_client.wire.conversations import IfBusy, Rating, TurnStatus
 
 __all__ = [
     "MOVES",
     "NO_REPORT",
+    "Feedback",
     "FinalStatus",
     "Held",
     "IfBusy",
+    "ModelCallTimes",
+    "ModelRetry",
+    "RatedTurn",
+    "Rating",
     "Turn",
     "TurnError",
     "TurnReport",
@@ -53,13 +58,31 @@ class WindowCut(Struct, frozen=True, kw_only=True):
     size: int
 
 
+class ModelRetry(Struct, frozen=True, kw_only=True):
+    """A model was asked again, because a request failed."""
+
+    at: int
+    reason: str
+
+
+class ModelCallTimes(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """When a model was called, for how long, and how long its first piece took. None: there was none."""
+
+    began_at: int
+    ms: int
+    first_ms: int | None = None
+    retries: tuple[ModelRetry, ...] = ()
+
+
 class TurnReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the engine reports of a turn that it ran: how the answer ended, how the model was given the files, and where
-    the window began that the model saw last."""
+    """What the engine reports of a turn that it ran: how the answer ended, how the model was given the files, where the
+    window began that the model saw last, and the times of the last call of the model. The times of the calls before it
+    are in the metadata of their rows."""
 
     finish: Finish = "complete"
     readings: dict[FileId, Reading] = {}
     cut: WindowCut | None = None
+    last_call: ModelCallTimes | None = None
 
 
 NO_REPORT = TurnReport()
@@ -99,6 +122,12 @@ class Turn(Struct, frozen=True, kw_only=True):
     def is_settled(self) -> bool:
         return not MOVES[self.status]
 
+    @property
+    def instructions(self) -> str:
+        """The instructions of the caller: those of the question, or those that came later with answers to calls."""
+        told = None if self.wait is None else self.wait.instructions
+        return self.snapshot.instructions if told is None else told
+
 
 class Held(Struct, frozen=True, kw_only=True):
     """The right to write to one turn: true only while the stored attempt is this one and the turn is running."""
@@ -106,3 +135,24 @@ class Held(Struct, frozen=True, kw_only=True):
     turn_id: TurnId
     conversation_id: ConversationId
     attempt: int
+
+
+class Feedback(Struct, frozen=True, kw_only=True):
+    """What a user thinks of the answer of a turn."""
+
+    turn_id: TurnId
+    conversation_id: ConversationId
+    user_id: UserId
+    rating: Rating
+    comment: str | None
+    created_at: int
+    updated_at: int
+
+
+class RatedTurn(Struct, frozen=True, kw_only=True):
+    """Feedback, with what the turn ran with and used."""
+
+    feedback: Feedback
+    model: str | None
+    agent_id: AgentId | None
+    usage: Usage

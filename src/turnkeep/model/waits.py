@@ -63,6 +63,8 @@ class CallAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Names what was said, where the value itself is not kept any more."""
     by_id: str = ""
     """The user who answered, if the turn is not theirs. An erasure of this user looks for it."""
+    instructions: str | None = None
+    """What the caller instructs the model with from now on, instead of the instructions of the question."""
 
     @property
     def by_whom(self) -> str:
@@ -162,6 +164,12 @@ class Wait(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """What was decided since the turn began to wait."""
         made = (call.decision for call in self.calls)
         return tuple(decision for decision in made if decision is not None and decision.at >= self.since)
+
+    @property
+    def instructions(self) -> str | None:
+        """The instructions that came with the last answers that had some; None if there are none."""
+        given = [call.answer.instructions for call in self.calls if call.answer is not None]
+        return next((told for told in reversed(given) if told is not None), None)
 
     @property
     def total_ms(self) -> int:

@@ -74,6 +74,13 @@ _LIST = """Here is a list:
 3. done
 """
 _SAMPLES = {"table": _TABLE, "code": _CODE, "math": _MATHS, "list": _LIST}
+_IN_OTHER_LANGUAGES = {
+    **dict.fromkeys(("tabelle", "tableau", "tabla", "表格", "جدول"), _TABLE),
+    **dict.fromkeys(("código", "代码", "شيفرة"), _CODE),
+    **dict.fromkeys(("formel", "formule", "fórmula", "公式", "صيغة"), _MATHS),
+    **dict.fromkeys(("hier möglich", "pouvez-vous faire", "puedes hacer", "你能做什么", "يمكنك فعله"), _HELP),
+}
+"""Words of the questions that the page offers in its other languages. The answers are in English."""
 _SENTENCE = "every turn is kept and every stream goes on where it stopped because nothing is shown before it is safe"
 
 
@@ -185,6 +192,9 @@ def _plain_answer(asked: str, messages: Sequence[JsonObject]) -> str:
         return _many_words(min(int(match[1]), 2_000))
     for sample, text in _SAMPLES.items():
         if re.search(rf"\b{sample}s?\b", lowered):
+            return text
+    for word, text in _IN_OTHER_LANGUAGES.items():
+        if word in lowered:
             return text
     if not lowered.strip() or re.search(r"\b(help|who are you|what are you|what can you do)\b", lowered):
         return _HELP

@@ -36,6 +36,7 @@ from turnkeep.providers.ports import (
     ModelRequest,
     ProviderEvent,
     ProviderFailed,
+    Restarted,
     Target,
     ToolOffer,
     check_full_name,
@@ -161,6 +162,7 @@ class HttpProvider(ABC):
                 other = self._lessons.learn(request.model, attempt, body)
                 if other is None:
                     await retry.wait(attempt)
+                    yield Restarted(reason=attempt.error.detail)
                 else:
                     body, encoded = other, self._encoded(other)
 

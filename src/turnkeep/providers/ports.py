@@ -84,7 +84,7 @@ class Delta(Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Restarted(Struct, frozen=True, kw_only=True, tag=True):
-    """The provider failed in the middle and is called again: what was streamed since the last reply is dropped."""
+    """The provider failed and is called again: what was streamed since the last reply, if anything, is dropped."""
 
     reason: str
 

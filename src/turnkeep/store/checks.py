@@ -13,7 +13,7 @@ from msgspec import structs
 from turnkeep.errors import Forbidden, InvalidRequest, TooLarge
 from turnkeep.ids import CallId, ConversationId, TurnId, check_id
 from turnkeep.model.agents import AgentSpec
-from turnkeep.model.conversations import Conversation
+from turnkeep.model.conversations import Conversation, GivenFields
 from turnkeep.model.files import MEDIA_TYPE, File, NewFile
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
@@ -38,6 +38,8 @@ MAX_BYTES = 4 * 1024 * 1024
 RESULT_BYTES = 1024 * 1024
 """Maximum size of the JSON of one result of a client tool, as of any tool's."""
 NAME_CHARS = 200
+FOLDER_CHARS = 100
+INSTRUCTIONS_CHARS = 10_000
 METADATA_BYTES = 16 * 1024
 """Maximum size of the JSON of a conversation's metadata. An import keeps what it has: only service keys import."""
 KEY_CHARS = 255
@@ -191,6 +193,19 @@ def check_external_id(external_id: str) -> str:
     return check_text(external_id, "external_id", limit=NAME_CHARS)
 
 
+def check_folder(name: str) -> str:
+    """The name of a folder: one line of visible text, as lists show it."""
+    check_text(name, "folder", limit=FOLDER_CHARS)
+    if name != name.strip() or name.splitlines() != [name]:
+        raise InvalidRequest("The name of a folder is one line of text, without spaces at its ends.")
+    return name
+
+
+def check_title(title: str | None) -> None:
+    if title is not None:
+        check_text(title, "title", limit=NAME_CHARS)
+
+
 def check_filter(only: ConversationFilter) -> None:
     """What a list of conversations is narrowed by."""
     _check_shape(only, ConversationFilter, "The filter")
@@ -199,6 +214,8 @@ def check_filter(only: ConversationFilter) -> None:
     _check_optional_ids((only.agent_id, "agent"))
     if only.since is not None and not 0 <= only.since <= LATEST_MS:
         raise InvalidRequest("`since` must be a time, in milliseconds since 1970.")
+    if only.folder is not None:
+        check_folder(only.folder)
 
 
 def check_change(change: ConversationChange) -> ConversationChange:
@@ -215,12 +232,23 @@ def _check_listed(given: NewConversation | ConversationChange) -> None:
         check_external_id(given.external_id)
     if given.title is not None:
         check_text(given.title, "title", limit=NAME_CHARS)
+    if given.folder is not None:
+        check_folder(given.folder)
+    _check_behaviour(given)
     size = len(_encoder.encode(given.metadata)) if given.metadata else 0
     if size > METADATA_BYTES:
         raise TooLarge(
             f"The metadata of a conversation takes {size:,} bytes; at most {METADATA_BYTES:,} are allowed. Keep the "
             "rest in a database of your own, or attach it as a file."
         )
+
+
+def _check_behaviour(given: GivenFields | ConversationChange) -> None:
+    """What the model is told in every turn of a conversation."""
+    if given.instructions is not None:
+        check_text(given.instructions, "instructions", limit=INSTRUCTIONS_CHARS, allow_empty=True)
+    if given.temperature is not None and not 0 <= given.temperature <= 2:
+        raise InvalidRequest("temperature must be a number from 0 to 2.")
 
 
 def check_agent(spec: AgentSpec) -> AgentSpec:
@@ -260,6 +288,9 @@ def check_exported(exported: Exported) -> Exported:
         check_text(exported.conversation.title, "title", limit=NAME_CHARS, allow_empty=True)
     if exported.conversation.external_id is not None:
         check_external_id(exported.conversation.external_id)
+    if exported.conversation.folder is not None:
+        check_folder(exported.conversation.folder)
+    _check_behaviour(exported.conversation)
     _check_shape(exported.files, tuple[File, ...], "The files of the export")
     for trace in exported.turns:
         _check_trace(trace)

@@ -19,9 +19,19 @@ from turnkeep.ids import (
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.conversations import Conversation, GivenFields, Kind
 from turnkeep.model.files import File
-from turnkeep.model.messages import Message, PublicMessage
+from turnkeep.model.messages import Message, PublicMessage, Removed
 from turnkeep.model.principals import Principal, UserRef
-from turnkeep.model.turns import NO_REPORT, FinalStatus, Held, IfBusy, Turn, TurnError, TurnReport, WindowCut
+from turnkeep.model.turns import (
+    NO_REPORT,
+    FinalStatus,
+    Held,
+    IfBusy,
+    Turn,
+    TurnError,
+    TurnReport,
+    TurnStatus,
+    WindowCut,
+)
 from turnkeep_client.wire.account import ErasedCounts, TurnSource
 from turnkeep_client.wire.blocks import Block, JsonObject, Usage
 from turnkeep_client.wire.events import LogLine, Recorded, Terminal, TurnEvent
@@ -48,12 +58,15 @@ class NewConversation(GivenFields, frozen=True, kw_only=True):
 
 class ConversationFilter(Struct, frozen=True, kw_only=True):
     """Which conversations a list has. None: all. Runs are listed only if `kind` asks for them. `since` is the earliest
-    time of the last change."""
+    time of the last change. `is_filed` says whether they are in a folder."""
 
     external_id: str | None = None
     agent_id: AgentId | None = None
     kind: Kind | None = None
     since: int | None = None
+    is_pinned: bool | None = None
+    folder: str | None = None
+    is_filed: bool | None = None
 
 
 EVERYTHING = ConversationFilter()
@@ -83,6 +96,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     conversation_id: ConversationId | None = None
     new: NewConversation = NewConversation()
     beside: TurnId | None = None
+    after: TurnId | None = None
+    """The turn after which this one must start. If another one is the head by then, the claim is refused."""
     steers: TurnId | None = None
     """The turn of the conversation that these words steer while it runs."""
     attachment_ids: tuple[FileId, ...] = ()
@@ -272,6 +287,36 @@ class Window(Struct, frozen=True, kw_only=True):
     cut: WindowCut | None = None
 
 
+class UsageFilter(Struct, frozen=True, kw_only=True):
+    """The turns of one month whose usage is read: all of them, or those of a day (`2026-11-30`), a user, an agent or a
+    model."""
+
+    month: str
+    day: str | None = None
+    user_id: UserId | None = None
+    agent_id: AgentId | None = None
+    model: str | None = None
+
+
+class CountedTurn(Struct, frozen=True):
+    """A turn, as usage counts it. The fields are in the order of the query `usage_turns`."""
+
+    id: TurnId
+    user_id: UserId | None
+    agent_id: AgentId | None
+    model: str | None
+    source: TurnSource
+    status: TurnStatus
+    created_at: int
+    started_at: int | None
+    settled_at: int | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost: float | None
+
+
 class TurnTrace(Struct, frozen=True, kw_only=True):
     """Everything that is known of one turn."""
 
@@ -334,6 +379,14 @@ class TokenBinding(Struct, frozen=True, kw_only=True):
     attempt: int
 
 
+class RemovedBlocks(Struct, frozen=True, kw_only=True):
+    """Blocks of a row that are to be removed."""
+
+    turn_id: TurnId
+    turn_sequence: int
+    removed: Removed
+
+
 class ConversationChange(Struct, frozen=True, kw_only=True):
     """Fields to change; None leaves a field as it is. Those in `without` become none."""
 
@@ -342,7 +395,14 @@ class ConversationChange(Struct, frozen=True, kw_only=True):
     agent_id: AgentId | None = None
     head_turn_id: TurnId | None = None
     metadata: JsonObject | None = None
-    without: frozenset[Literal["model", "agent_id", "head_turn_id"]] = frozenset()
+    folder: str | None = None
+    is_pinned: bool | None = None
+    is_unread: bool | None = None
+    instructions: str | None = None
+    temperature: float | None = None
+    without: frozenset[Literal["model", "agent_id", "head_turn_id", "folder", "instructions", "temperature"]] = (
+        frozenset()
+    )
     """Without a head nothing of the conversation is visible."""
     expected_head: TurnId | UnsetType | None = UNSET
     """The turn that must be the head before the change; None: there must be none. Otherwise the change is refused."""
@@ -350,6 +410,9 @@ class ConversationChange(Struct, frozen=True, kw_only=True):
     """Whole turns to add after the head, in the same transaction."""
     attached: tuple[FileId, ...] = ()
     """Files that these turns bring into the conversation. Rows of theirs name them as attachments."""
+    removed: tuple[RemovedBlocks, ...] = ()
+    """What models are not sent any more, of turns of any branch. Rows that the conversation does not have are passed
+    over. The removal takes an ordinal: a worker that keeps a history sees that the conversation has changed."""
 
 
 PAGE_BYTES = 4 * 1024 * 1024

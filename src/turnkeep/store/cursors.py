@@ -11,12 +11,15 @@ from typing import TypeVar
 import msgspec
 
 from turnkeep.errors import InvalidRequest
-from turnkeep.ids import ConversationId
-from turnkeep.model.conversations import Hit
+from turnkeep.ids import ConversationId, ShareId
+from turnkeep.model.conversations import Conversation, Hit
 from turnkeep.model.messages import Order
 from turnkeep.store.commands import EVERYTHING, ConversationFilter
 
 Key = TypeVar("Key")
+
+FEEDBACK = "feedback"
+"""The list of all feedback of a workspace."""
 
 
 def encode_cursor(of: str, *key: int | str) -> str:
@@ -46,6 +49,13 @@ def list_cursor(of: str, hit: Hit) -> str:
     return encode_cursor(of, hit.conversation.updated_at, hit.conversation.id)
 
 
+TRASH = "deleted conversations"
+
+
+def trash_cursor(conversation: Conversation) -> str:
+    return encode_cursor(TRASH, conversation.deleted_at or 0, conversation.id)
+
+
 def messages_of(conversation_id: ConversationId, order: Order) -> str:
     return f"messages of {conversation_id}, {order}"
 
@@ -53,6 +63,11 @@ def messages_of(conversation_id: ConversationId, order: Order) -> str:
 def rows_of(conversation_id: ConversationId) -> str:
     """Those of its trace."""
     return f"trace of {conversation_id}"
+
+
+def shared_turns_of(share_id: ShareId) -> str:
+    """What a share link shows."""
+    return f"shared by {share_id}"
 
 
 def _mark(of: str) -> int:

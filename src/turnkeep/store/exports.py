@@ -235,6 +235,7 @@ class _Renaming:
                 user_id=self._user_id,
                 head_turn_id=self._turns.of(conversation.head_turn_id),
                 agent_id=None if conversation.workspace_id != self._workspace_id else conversation.agent_id,
+                read_at=None,
             ),
             turns=tuple(self._trace(trace) for trace in self._exported.turns),
             files=tuple(self._file(file) for file in self._exported.files),

@@ -78,6 +78,12 @@ def load_migrations(dialect: Dialect) -> tuple[Migration, ...]:
     return tuple(found)
 
 
+def names_of(migrations: Sequence[Migration]) -> str:
+    """Their names for a message. Of many, only the first and the last."""
+    names = [f"{migration.version:04}_{migration.name}" for migration in migrations]
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]} ({len(names)} of them)"
+
+
 def pending(
     known: Sequence[Migration], applied: Sequence[AppliedMigration], *, oldest: int | None = None
 ) -> tuple[Migration, ...]:

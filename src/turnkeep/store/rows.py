@@ -3,23 +3,32 @@
 Decision: docs/decisions/0101
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 from msgspec import structs
 
 from turnkeep.ids import ConversationId, TurnId
-from turnkeep.model.agents import Agent, AgentSpec, Snapshot
-from turnkeep.model.conversations import Conversation, events_from_rows
+from turnkeep.model.agents import Agent, AgentSpec, McpConnection, Snapshot
+from turnkeep.model.conversations import Conversation, OpenShare, Share, events_from_rows
 from turnkeep.model.files import File
 from turnkeep.model.knowledge import Cell, Column, KnowledgePage, KnowledgeTable, PageSummary
 from turnkeep.model.knowledge import Row as TableRow
-from turnkeep.model.messages import PROVIDERS, Legacy, Message, PublicMessage, finish_of, read_files
+from turnkeep.model.messages import (
+    PROVIDERS,
+    Legacy,
+    Message,
+    PublicMessage,
+    Removed,
+    finish_of,
+    kept_rows,
+    read_files,
+)
 from turnkeep.model.outbox import Delivery, OutboxEntry, Webhook
-from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Scopes, Workspace
+from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Principal, Scopes, Workspace
 from turnkeep.model.sessions import Invite, PageSession, SignedIn
-from turnkeep.model.turns import NO_REPORT, Turn, TurnError, TurnReport
+from turnkeep.model.turns import NO_REPORT, Feedback, RatedTurn, Turn, TurnError, TurnReport
 from turnkeep.model.waits import Wait
 from turnkeep.store.commands import ErasureJob, TokenBinding, Window
 from turnkeep_client.wire.account import ErasedCounts
@@ -29,10 +38,12 @@ from turnkeep_client.wire.events import Failure, Recorded, Result, Source, TurnE
 
 Row = Sequence[Any]
 
-MESSAGE_COLUMNS = (
+_NEW_MESSAGE_COLUMNS = (
     "turn_id, turn_sequence, id, conversation_id, role, internal, iteration, blocks, display, attachments, "
     "sources, metadata, usage, legacy, provider, created_at"
 )
+MESSAGE_COLUMNS = f"{_NEW_MESSAGE_COLUMNS}, removed"
+"""Nothing is removed of a new message, unless it is imported."""
 _TURN_COLUMNS = (
     "id, conversation_id, workspace_id, user_id, parent_turn_id, ordinal, active, status, attempt, failures, "
     "last_seq, cancel_requested_at, background, source, model, snapshot, input_tokens, output_tokens, "
@@ -61,21 +72,24 @@ TURN_ROW_COLUMNS = (
     "files_written, watched_ms, cost, agent_id, steers_turn_id"
 )
 """What a claim sends of a turn to PostgreSQL, in this order. The next three are the same for other rows."""
-MESSAGE_ROW_COLUMNS = MESSAGE_COLUMNS.replace("conversation_id", "org_id, conversation_id")
+MESSAGE_ROW_COLUMNS = _NEW_MESSAGE_COLUMNS.replace("conversation_id", "org_id, conversation_id")
 EVENT_ROW_COLUMNS = "turn_id, seq, org_id, type, payload"
 LOG_ROW_COLUMNS = "turn_id, n, org_id, after_seq, level, message, ts"
 FILE_COLUMNS = ", ".join(File.__struct_fields__)
 NEW_FILE_COLUMNS = (
     "id, org_id, workspace_id, user_id, conversation_id, message_id, name, name_key, mime_type, size, sha256, "
-    "storage_key, source, status, created_at, turn_id, saved_at, crc32, key_id"
+    "storage_key, source, status, created_at, turn_id, saved_at, crc32, key_id, purpose"
 )
 ORG_COLUMNS = ", ".join(Org.__struct_fields__)
 WORKSPACE_COLUMNS = ", ".join(Workspace.__struct_fields__)
 KEY_COLUMNS = ", ".join(ApiKey.__struct_fields__)
 MEMBER_COLUMNS = ", ".join(Member.__struct_fields__)
 AGENT_COLUMNS = ", ".join(Agent.__struct_fields__)
+MCP_CONNECTION_COLUMNS = ", ".join(McpConnection.__struct_fields__)
 SESSION_COLUMNS = ", ".join(PageSession.__struct_fields__)
 INVITE_COLUMNS = ", ".join(Invite.__struct_fields__)
+SHARE_COLUMNS = ", ".join(Share.__struct_fields__)
+FEEDBACK_COLUMNS = ", ".join(Feedback.__struct_fields__)
 OUTBOX_COLUMNS = ", ".join(field for field in OutboxEntry.__struct_fields__ if field != "request_id")
 WEBHOOK_COLUMNS = ", ".join(Webhook.__struct_fields__)
 DELIVERY_COLUMNS = ", ".join(Delivery.__struct_fields__)
@@ -102,9 +116,12 @@ COLUMNS = {
     "key": KEY_COLUMNS,
     "member": MEMBER_COLUMNS,
     "agent": AGENT_COLUMNS,
+    "mcp_connection": MCP_CONNECTION_COLUMNS,
     "table": TABLE_COLUMNS,
     "session": SESSION_COLUMNS,
     "invite": INVITE_COLUMNS,
+    "share": SHARE_COLUMNS,
+    "feedback": FEEDBACK_COLUMNS,
     "outbox": OUTBOX_COLUMNS,
     "webhook": WEBHOOK_COLUMNS,
     "delivery": DELIVERY_COLUMNS,
@@ -130,8 +147,9 @@ to_wait = msgspec.json.Decoder(Wait).decode
 _event = msgspec.json.Decoder(TurnEvent).decode
 _payloads = msgspec.json.Decoder(tuple[msgspec.Raw, ...]).decode
 _spec = msgspec.json.Decoder(AgentSpec).decode
+to_removed = msgspec.json.Decoder(Removed).decode
 _extras = msgspec.json.Decoder(
-    tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None]
+    tuple[tuple[FileRef, ...] | None, tuple[Source, ...] | None, JsonObject | None, Legacy | None, Removed | None]
 ).decode
 _facts = msgspec.json.Decoder(tuple[TurnError | None, JsonObject | None, TurnReport | None]).decode
 to_names = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -157,7 +175,7 @@ def report_text(report: TurnReport) -> str | None:
 
 
 def message_values(message: Message) -> tuple[Any, ...]:
-    """The values of `MESSAGE_COLUMNS`, in that order."""
+    """The values of `MESSAGE_COLUMNS` for a new message, in that order: all but the last one."""
     return (
         message.turn_id,
         message.turn_sequence,
@@ -197,6 +215,7 @@ def to_message(row: Row) -> Message:
         legacy,
         provider,
         created_at,
+        removed,
     ) = row
     message = Message(
         id=id_,
@@ -212,7 +231,7 @@ def to_message(row: Row) -> Message:
         usage=_usage(usage) if usage else None,
         provider=provider,
     )
-    if not (attachments or sources or metadata or legacy):
+    if not (attachments or sources or metadata or legacy or removed):
         # Most rows. What is left to its default is not built, and a row without a dictionary is cheaper to keep:
         # a third of the time.
         return message
@@ -222,13 +241,14 @@ def to_message(row: Row) -> Message:
         sources=_sources(sources) if sources else (),
         metadata=_object(metadata) if metadata else {},
         legacy=_legacy(legacy) if legacy else None,
+        removed=to_removed(removed) if removed else (),
     )
 
 
 def to_replayed(conversation_id: ConversationId, row: Row) -> Message:
     """A message as the model sees it, from `turn_id, turn_sequence, id, role, internal, iteration, blocks, usage,
     provider, created_at, extras` (and what may follow): without its display, which is half the bytes of a window.
-    `extras` is None for most rows, else the JSON list of attachments, sources, metadata and legacy."""
+    `extras` is None for most rows, else the JSON list of attachments, sources, metadata, legacy and removed."""
     turn_id, sequence, id_, role, internal, iteration, blocks, usage, provider, created_at, extras, *_ = row
     message = Message(
         id=id_,
@@ -245,21 +265,26 @@ def to_replayed(conversation_id: ConversationId, row: Row) -> Message:
     )
     if extras is None:
         return message
-    attachments, sources, metadata, legacy = _extras(extras)
+    attachments, sources, metadata, legacy, removed = _extras(extras)
     return structs.replace(
-        message, attachments=attachments or (), sources=sources or (), metadata=metadata or {}, legacy=legacy
+        message,
+        attachments=attachments or (),
+        sources=sources or (),
+        metadata=metadata or {},
+        legacy=legacy,
+        removed=removed or (),
     )
 
 
 def to_window(conversation_id: ConversationId, rows: Sequence[Row], *, turns: int, row_limit: int) -> Window:
     """A window from rows as `to_replayed` reads them, each followed by the ordinal and the report of its turn; oldest
-    first, of at most `turns` turns, and perhaps more than `row_limit`."""
+    first, of at most `turns` turns, and perhaps more than `row_limit`. What was removed is left out."""
     kept = rows[-row_limit:]
     is_cut = len(kept) < len(rows)
     has_more = is_cut or len({row[-2] for row in kept}) >= turns
     reports = dict.fromkeys(row[-1] for row in reversed(kept) if row[-1])
     return Window(
-        rows=tuple([to_replayed(conversation_id, row) for row in kept]),
+        rows=tuple(kept_rows([to_replayed(conversation_id, row) for row in kept])),
         is_cut=is_cut,
         first=kept[0][-2] if has_more and kept else None,
         cut=next((cut for report in reports if (cut := _report(report).cut)), None),
@@ -295,6 +320,26 @@ def to_public_message(conversation_id: ConversationId, row: Row) -> PublicMessag
         finish=finish_of(role, status, report),
         siblings=tuple(more[0]) if more[0] else (),
     )
+
+
+def turns_with_siblings(messages: Iterable[PublicMessage]) -> list[TurnId]:
+    """The turns beside each other, whose questions tell an edit from a regenerated answer."""
+    return list(dict.fromkeys(turn_id for message in messages for turn_id in message.siblings))
+
+
+def with_versions(messages: Iterable[PublicMessage], questions: Mapping[TurnId, str]) -> tuple[PublicMessage, ...]:
+    """The messages, with their siblings grouped by question. `questions` has what is equal for equal questions."""
+    return tuple(
+        structs.replace(message, versions=_versions(message.siblings, questions)) if message.siblings else message
+        for message in messages
+    )
+
+
+def _versions(siblings: Iterable[TurnId], questions: Mapping[TurnId, str]) -> tuple[tuple[TurnId, ...], ...]:
+    groups: dict[str, list[TurnId]] = {}
+    for turn_id in siblings:
+        groups.setdefault(questions.get(turn_id, turn_id), []).append(turn_id)
+    return tuple(tuple(group) for group in groups.values())
 
 
 def turn_values(turn: Turn) -> dict[str, Any]:
@@ -407,6 +452,7 @@ def to_conversation(row: Row) -> Conversation:
     values = dict(zip(_CONVERSATION_FIELDS, row, strict=False))
     values["metadata"] = _object(values["metadata"]) if values["metadata"] else {}
     values["is_listed"] = bool(values["is_listed"])  # SQLite has no booleans
+    values["is_pinned"] = bool(values["is_pinned"])
     if running := values["running_turn_id"]:
         values["running_turn_id"], _, reason = running.partition(" ")
         values["waiting_for"] = reason or None
@@ -522,6 +568,21 @@ def to_invite(row: Row) -> Invite:
     return Invite(**dict(zip(Invite.__struct_fields__, row, strict=True)))
 
 
+def to_share(row: Row) -> Share:
+    """A share link from the values of `SHARE_COLUMNS`."""
+    values = dict(zip(Share.__struct_fields__, row, strict=True))
+    return Share(**values | {"with_files": bool(values["with_files"])})
+
+
+def to_open_share(row: Row) -> OpenShare:
+    """The same, followed by the org. A conversation that belongs to no user is read as a service reads it."""
+    *values, org_id = row
+    share = to_share(values)
+    role: Literal["service", "member"] = "service" if share.user_id is None else "member"
+    owner = Principal(org_id=org_id, workspace_id=share.workspace_id, user_id=share.user_id, role=role, is_pinned=True)
+    return OpenShare(share=share, owner=owner)
+
+
 def to_key(row: Row) -> ApiKey:
     """A key from the values of `KEY_COLUMNS` (and what may follow)."""
     values = dict(zip(ApiKey.__struct_fields__, row, strict=False))
@@ -534,6 +595,10 @@ def to_key(row: Row) -> ApiKey:
             "ancestors": () if ancestors is None else to_names(ancestors),
         }
     )
+
+
+def to_mcp_connection(row: Row) -> McpConnection:
+    return McpConnection(**dict(zip(McpConnection.__struct_fields__, row, strict=True)))
 
 
 def to_agent(row: Row) -> Agent:
@@ -561,6 +626,18 @@ def to_row(row: Row) -> TableRow:
     """A row of a table from `number, cells, created_at, updated_at`."""
     values = dict(zip(TableRow.__struct_fields__, row, strict=True))
     return TableRow(**values | {"cells": _cells(values["cells"])})
+
+
+def to_feedback(row: Row) -> Feedback:
+    """Feedback from the values of `FEEDBACK_COLUMNS`."""
+    return Feedback(**dict(zip(Feedback.__struct_fields__, row, strict=True)))
+
+
+def to_rated_turn(row: Row) -> RatedTurn:
+    """The same, followed by the model, the agent and the tokens of the turn."""
+    *feedback, model, agent_id, input_tokens, output_tokens = row
+    usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+    return RatedTurn(feedback=to_feedback(feedback), model=model, agent_id=agent_id, usage=usage)
 
 
 def to_entry(row: Row) -> OutboxEntry:

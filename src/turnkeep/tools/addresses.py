@@ -107,6 +107,10 @@ class AddressGuard:
         self._resolve = resolve or _system_resolve
         self._is_public = is_public
 
+    @property
+    def allows_private(self) -> bool:
+        return self._allow_private
+
     def check_url(self, text: str) -> URL:
         """The parsed URL. Raises AddressRefused for a private address, and for a spelling that programs read
         differently.

@@ -124,7 +124,7 @@ class HttpEndpointTool:
         except aiohttp.ClientError as exc:
             return Outcome(error=f"The tool's server cannot be reached: {failure_words(exc)}.")
         try:
-            body, is_cut = await _read(response)
+            body, is_cut = await read_response(response)
         except (aiohttp.ClientError, OSError, zlib.error) as exc:
             return Outcome(error=f"The response broke off: {failure_words(exc)}.")
         finally:
@@ -245,7 +245,7 @@ def _query_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-async def _read(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+async def read_response(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
     """The body, at most MAX_RESPONSE_BYTES of it, and whether there was more."""
     body = bytearray()
     async for chunk in _decoded(response):

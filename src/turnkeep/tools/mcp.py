@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import mcp_types
 import msgspec
@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from turnkeep.errors import InvalidRequest, TurnkeepError
 from turnkeep.ids import OrgId
+from turnkeep.model.agents import McpConnection
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.call_identity import CallSigner, Placeholders, without_arguments
 from turnkeep.tools.mcp_session import (
@@ -36,6 +37,7 @@ from turnkeep.tools.mcp_session import (
     over_http,
     over_stdio,
 )
+from turnkeep.tools.oauth import AccessToken, Authorizations
 from turnkeep.tools.ports import CallContext, Outcome, ToolSpec
 from turnkeep.tools.vault import SecretUnreadable, Vault
 from turnkeep_client.wire.blocks import JsonObject, JsonValue
@@ -67,16 +69,27 @@ class McpDefinition(Struct, frozen=True, kw_only=True):
     timeout_seconds: float | None = None
     arguments: JsonObject = {}
     """Constant arguments, for those of its tools that know them. The model does not see them."""
+    auth: Literal["oauth"] | None = None
 
-    def key(self, org_id: OrgId, values: Mapping[str, str]) -> bytes:
-        """Agents with the same key share a session. `values` are those of the placeholders in address and headers."""
-        return _encode([org_id, self.url, self.headers, self.command, self.args, self.env, values])
+    def key(self, org_id: OrgId, values: Mapping[str, str], connection: McpConnection | None) -> bytes:
+        """Agents with the same key share a session. `values` are those of the placeholders in address and headers. A
+        new authorization of the `connection` is another session."""
+        connected = None if connection is None else [connection.id, connection.connected_at]
+        return _encode([org_id, self.url, self.headers, self.command, self.args, self.env, values, connected])
 
 
 class PooledMcpServer:
     """One server of one org, with its session if there is one. `transport` makes a connection, with opened secrets."""
 
-    def __init__(self, transport: "MakeTransport", *, tasks: SessionTasks, connected: "set[PooledMcpServer]") -> None:
+    def __init__(
+        self,
+        transport: "MakeTransport",
+        *,
+        tasks: SessionTasks,
+        connected: "set[PooledMcpServer]",
+        token: AccessToken | None = None,
+    ) -> None:
+        self.token = token
         self._transport = transport
         self._calls = OpenCalls()
         self._tasks = tasks
@@ -175,9 +188,17 @@ class PooledMcpServer:
 class McpPool:
     """All MCP servers that this process uses. `close` ends every session and every program."""
 
-    def __init__(self, *, vault: Vault, guard: AddressGuard, idle_seconds: float = IDLE_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        vault: Vault,
+        guard: AddressGuard,
+        authorizations: Authorizations | None = None,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
         self._vault = vault
         self._guard = guard
+        self._authorizations = authorizations
         self._idle_seconds = idle_seconds
         self._servers: dict[bytes, PooledMcpServer] = {}
         self._connected: set[PooledMcpServer] = set()
@@ -196,25 +217,41 @@ class McpPool:
     def sessions(self) -> int:
         return sum(server.is_connected for server in self._connected)
 
-    def server(self, org_id: OrgId, definition: McpDefinition, placeholders: Placeholders) -> PooledMcpServer:
-        """The server as these placeholders make it. Raises InvalidRequest if one that it needs has no value, and
-        SecretUnreadable."""
+    def server(
+        self,
+        org_id: OrgId,
+        definition: McpDefinition,
+        placeholders: Placeholders,
+        connection: McpConnection | None = None,
+    ) -> PooledMcpServer:
+        """The server as these placeholders make it, with the tokens of the connection if it needs them. Raises
+        InvalidRequest if a placeholder has no value, and SecretUnreadable."""
         headers = self._vault.open_all(org_id, definition.headers)
-        key = definition.key(org_id, placeholders.used_in([definition.url or "", *headers.values()]))
+        key = definition.key(org_id, placeholders.used_in([definition.url or "", *headers.values()]), connection)
         found = self._servers.get(key)
         if found is None:
-            transport = partial(self._transport, org_id, definition, placeholders)
-            found = self._servers[key] = PooledMcpServer(transport, tasks=self._tasks, connected=self._connected)
+            token = None
+            if connection is not None and self._authorizations is not None:
+                token = AccessToken(self._authorizations, connection)
+            transport = partial(self._transport, org_id, definition, placeholders, token)
+            found = self._servers[key] = PooledMcpServer(
+                transport, tasks=self._tasks, connected=self._connected, token=token
+            )
         return found
 
     def _transport(
-        self, org_id: OrgId, definition: McpDefinition, placeholders: Placeholders, calls: OpenCalls
+        self,
+        org_id: OrgId,
+        definition: McpDefinition,
+        placeholders: Placeholders,
+        token: AccessToken | None,
+        calls: OpenCalls,
     ) -> tuple[OpenTransport, StderrTail]:
         """The transport to the server, with decrypted secrets."""
         if definition.url is not None:
             opened = self._vault.open_all(org_id, definition.headers)
             headers = {name: placeholders.in_header(value) for name, value in opened.items()}
-            return over_http(placeholders.in_url(definition.url), headers, self._guard, calls), StderrTail()
+            return over_http(placeholders.in_url(definition.url), headers, self._guard, calls, token), StderrTail()
         if definition.command is None:
             raise McpUnreachable("it has neither an address nor a command.")
         env = self._vault.open_all(org_id, definition.env)
@@ -297,6 +334,21 @@ def tools_of(
     """Those of the listed tools that the agent may use."""
     allowed = definition.tools
     return [McpTool(server, definition, tool, signer) for tool in listed if allowed is None or tool.name in allowed]
+
+
+def listed_specs(listed: Iterable[mcp_types.Tool]) -> list[ToolSpec]:
+    """The listed tools under the names that the server gives them."""
+    return [
+        ToolSpec(
+            name=tool.name,
+            description=(tool.description or tool.title or "")[:MAX_DESCRIPTION_CHARS],
+            input_schema={"type": "object", "properties": {}} | tool.input_schema,
+            is_idempotent=bool(
+                tool.annotations and (tool.annotations.idempotent_hint or tool.annotations.read_only_hint)
+            ),
+        )
+        for tool in listed
+    ]
 
 
 def outcome_of(result: mcp_types.CallToolResult) -> Outcome:

@@ -12,7 +12,7 @@ those of the URL.
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
@@ -34,6 +34,7 @@ from turnkeep.tls import trusted_tls
 from turnkeep.tools.addresses import AddressGuard
 from turnkeep.tools.call_identity import context_meta
 from turnkeep.tools.http_tools import KEEPALIVE_SECONDS, MAX_CONNECTIONS
+from turnkeep.tools.oauth import AccessToken, AuthorizationMissing
 from turnkeep.tools.ports import CallContext
 from turnkeep.tools.secret_masking import MIN_SECRET_CHARS
 from turnkeep.trace_context import TRACEPARENT
@@ -342,15 +343,23 @@ class _JsonRpc(Struct):
     params: _Params = field(default_factory=_Params)
 
 
-def over_http(url: str, headers: Mapping[str, str], guard: AddressGuard, calls: OpenCalls) -> OpenTransport:
-    """Streamable HTTP through the guarded client, which follows no redirects and signs calls."""
+def over_http(
+    url: str, headers: Mapping[str, str], guard: AddressGuard, calls: OpenCalls, token: AccessToken | None = None
+) -> OpenTransport:
+    """Streamable HTTP through the guarded client, which follows no redirects and signs calls. `token` is sent with each
+    request."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Any]:
         timeout = httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
         async with AsyncExitStack() as stack:
             client = open_client(
-                guard, headers=headers, timeout=timeout, max_bytes=MAX_ANSWER_BYTES, sign=calls.headers_for
+                guard,
+                headers=headers,
+                timeout=timeout,
+                max_bytes=MAX_ANSWER_BYTES,
+                sign=calls.headers_for,
+                auth=None if token is None else TokenAuth(token),
             )
             await stack.enter_async_context(client)
             yield await stack.enter_async_context(streamable_http_client(str(guard.check_url(url)), http_client=client))
@@ -419,18 +428,42 @@ def open_client(
     timeout: httpx2.Timeout | None = None,
     max_bytes: int | None = None,
     sign: Sign | None = None,
+    auth: httpx2.Auth | None = None,
 ) -> httpx2.AsyncClient:
     """The client that the MCP SDK is given: httpx, under the same rules as `http_tools.open_session`. `sign` makes more
-    headers for each body that is sent."""
+    headers for each body that is sent, and `auth` one for each request."""
     given = {"user-agent": "turnkeep", "accept-encoding": "identity", **(headers or {})}
     return httpx2.AsyncClient(
         transport=GuardedTransport(guard, max_bytes=max_bytes, sign=sign),
         headers=[(name.encode(), value.encode()) for name, value in given.items()],
         timeout=timeout or httpx2.Timeout(30.0),
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+        auth=auth,
         follow_redirects=False,
         trust_env=False,
     )
+
+
+class TokenAuth(httpx2.Auth):
+    """Sends an access token. If the server refuses it, the token is renewed and the request is sent once more: a server
+    that answers 401 has not acted on it."""
+
+    def __init__(self, token: AccessToken) -> None:
+        self._token = token
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        sent = await self._token.current()
+        request.headers["authorization"] = f"Bearer {sent}"
+        response = yield request
+        if response.status_code == 401:
+            sent = await self._token.current(refused=sent)
+            request.headers["authorization"] = f"Bearer {sent}"
+            response = yield request
+        if response.status_code in {401, 403}:
+            raise AuthorizationMissing(
+                f"it refuses the authorization of this workspace (status {response.status_code}). "
+                "An admin can connect it again in the form of the agent."
+            )
 
 
 class GuardedNetwork(httpcore2.AsyncNetworkBackend):
@@ -492,7 +525,9 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if self._sign is not None and request.method == "POST":
             more = [(name.encode(), value.encode()) for name, value in self._sign(await request.aread()).items()]
-            request.headers = httpx2.Headers([*request.headers.raw, *more])
+            names = {name.lower() for name, _ in more}  # a request that is sent again has been signed before
+            kept = [(name, value) for name, value in request.headers.raw if name.lower() not in names]
+            request.headers = httpx2.Headers([*kept, *more])
         response = await super().handle_async_request(request)
         if self._max_bytes is not None:
             if response.headers.get("content-encoding", "identity") != "identity":

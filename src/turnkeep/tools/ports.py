@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from turnkeep.config import EngineSettings
-from turnkeep.ids import CallId, ConversationId, OrgId, TurnId
+from turnkeep.ids import CallId, ConversationId, TurnId
 from turnkeep.model.agents import AgentSpec
 from turnkeep.model.principals import Principal, UserRef
 from turnkeep.model.waits import WaitReason
@@ -93,6 +93,17 @@ class Tool(Protocol):
         """Run once. The engine turns an exception into an error outcome. Cancellation must stop the work."""
 
 
+class McpListing(Struct, frozen=True, kw_only=True):
+    """What an MCP server offers, under the names that it gives its tools, or why it cannot be used now."""
+
+    tools: tuple[ToolSpec, ...] = ()
+    problem: str | None = None
+    issuer: str | None = None
+    """The authorization server at which a person must agree first; None if that is not what is missing."""
+    can_register: bool = True
+    """Whether that server registers clients by itself. Otherwise an admin gives a client id."""
+
+
 class Toolbox(Protocol):
     """The tools of one agent, as they were when its turn was claimed. `notes` say what is missing, and why."""
 
@@ -123,8 +134,11 @@ class Tools(Protocol):
         Without a conversation, MCP servers whose address or headers name the conversation are left out.
         """
 
-    async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
+    async def mcp_server_problem(self, server: JsonObject, principal: Principal) -> str | None:
         """Why this MCP server cannot be used now; None if it can, or if that depends on the user."""
+
+    async def mcp_listing(self, server: JsonObject, principal: Principal) -> McpListing:
+        """The tools of this MCP server, listed now, or what is missing. Raises AddressRefused."""
 
     async def check_address(self, url: str) -> str | None:
         """Raises InvalidRequest for an address that tools may not call. Returns another problem with it, or None."""

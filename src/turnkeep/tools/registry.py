@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Self
 import aiohttp
 import msgspec
 
-from turnkeep.errors import Forbidden, InvalidRequest, TurnkeepError
+from turnkeep.errors import Forbidden, InvalidRequest, TurnkeepError, WorldError
 from turnkeep.ids import ConversationId, OrgId
-from turnkeep.model.agents import AgentSpec
+from turnkeep.model.agents import AgentSpec, McpConnection
 from turnkeep.model.principals import Principal
 from turnkeep.tools.addresses import AddressGuard, NameUnknown
 from turnkeep.tools.call_identity import CallSigner, Placeholders, has_placeholders
 from turnkeep.tools.http_tools import HttpDefinition, HttpEndpointTool, open_session
-from turnkeep.tools.ports import Tool, Toolbox, ToolSpec
+from turnkeep.tools.oauth import AuthorizationMissing, Authorizations
+from turnkeep.tools.ports import McpListing, Tool, Toolbox, ToolSpec
 from turnkeep.tools.secret_masking import MaskedTool, OpenSecrets, SecretMask
 from turnkeep.tools.vault import Vault
 from turnkeep.tools.waits import asking, client_tools, is_of_type, native_names
@@ -44,12 +45,14 @@ async def open_tools(
     native: Iterable[Tool] = (),
     offered_to_all: Iterable[str] = (),
     command_orgs: frozenset[OrgId] | None = None,
+    authorizations: Authorizations | None = None,
 ) -> "AsyncIterator[ToolRegistry]":
     """All tools of a server. At the end of the block every connection and every program is ended.
 
     `command_orgs` are the orgs whose agents may start MCP servers as commands; None: all of them.
+    `authorizations` has the tokens for MCP servers that ask for one.
     """
-    async with RemoteTools(vault, guard, command_orgs=command_orgs) as remote:
+    async with RemoteTools(vault, guard, command_orgs=command_orgs, authorizations=authorizations) as remote:
         yield ToolRegistry(native, offered_to_all=offered_to_all, remote=remote)
 
 
@@ -107,9 +110,15 @@ class ToolRegistry:
             _logger.warning(note)
         return FixedToolbox(taken, notes)
 
-    async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
+    async def mcp_server_problem(self, server: JsonObject, principal: Principal) -> str | None:
         """Why this MCP server cannot be used now; None if it can, or if that depends on the user."""
-        return None if self._remote is None else await self._remote.mcp_server_problem(server, org_id)
+        return None if self._remote is None else await self._remote.mcp_server_problem(server, principal)
+
+    async def mcp_listing(self, server: JsonObject, principal: Principal) -> McpListing:
+        """The tools of this MCP server, listed now, or what is missing. Raises AddressRefused."""
+        if self._remote is None:
+            return McpListing(problem="This server has no tools of other servers.")
+        return await self._remote.mcp_listing(server, principal)
 
     async def check_address(self, url: str) -> str | None:
         """Raises AddressRefused for an address that tools may not call. Returns another problem with it, or None."""
@@ -146,10 +155,18 @@ class AgentSecret:
 class RemoteTools:
     """HTTP tools and MCP servers that agents declare. At its end every connection and every program is ended."""
 
-    def __init__(self, vault: Vault, guard: AddressGuard, *, command_orgs: frozenset[OrgId] | None = None) -> None:
+    def __init__(
+        self,
+        vault: Vault,
+        guard: AddressGuard,
+        *,
+        command_orgs: frozenset[OrgId] | None = None,
+        authorizations: Authorizations | None = None,
+    ) -> None:
         """`command_orgs` are the orgs whose agents may start MCP servers as commands; None: all of them."""
         self._vault = vault
         self._guard = guard
+        self._authorizations = authorizations
         self._command_orgs = command_orgs
         self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession | None = None
@@ -176,14 +193,14 @@ class RemoteTools:
                 except msgspec.ValidationError as exc:
                     notes.append(f"The tool {declared.get('name')} is left out: {exc}")
         placeholders = Placeholders.of(principal, conversation_id)
-        listing = (self._mcp_tools(server, placeholders, secret) for server in agent.mcp_servers)
+        listing = (self._mcp_tools(server, principal, placeholders, secret) for server in agent.mcp_servers)
         for found, note in await asyncio.gather(*listing):
             tools += found
             notes += [note] if note else []
         return tools, notes
 
     async def _mcp_tools(
-        self, server: JsonObject, placeholders: Placeholders, secret: AgentSecret
+        self, server: JsonObject, principal: Principal, placeholders: Placeholders, secret: AgentSecret
     ) -> tuple[list[Tool], str | None]:
         """The server's tools, or none and the reason. The turn goes on without them."""
         org_id = secret.org_id
@@ -197,30 +214,81 @@ class RemoteTools:
         secrets = self._secrets(org_id, definition.headers, definition.env, secret.sealed_texts)
         try:
             self._check_command(definition, org_id)
-            found = pool.server(org_id, definition, placeholders)
+            found = pool.server(org_id, definition, placeholders, await self._connection(definition, principal))
             listed = await found.tools()
         except TurnkeepError as exc:
             return [], SecretMask(secrets).text(f"The MCP server {definition.name} is left out: {exc.detail}")
         tools = tools_of(found, definition, listed, CallSigner(secret.open))
-        return [MaskedTool(tool, secrets) for tool in tools], None
+        token = found.token
+        all_secrets = secrets if token is None else lambda: [*secrets(), *token.known]
+        return [MaskedTool(tool, all_secrets) for tool in tools], None
 
-    async def mcp_server_problem(self, server: JsonObject, org_id: OrgId) -> str | None:
+    async def mcp_server_problem(self, server: JsonObject, principal: Principal) -> str | None:
         """Why this MCP server cannot be used now; None if it can, or if that depends on the user."""
-        pool = await self._open_pool()
+        await self._open_pool()
         from turnkeep.tools.mcp import McpDefinition
 
         definition = msgspec.convert(server, McpDefinition)
         try:
-            self._check_command(definition, org_id)
-            if has_placeholders([definition.url or "", *self._vault.open_all(org_id, definition.headers).values()]):
+            if self._depends_on_user(definition, principal.org_id):
                 return None
-            found = pool.server(org_id, definition, Placeholders({}))
-            names = {tool.name for tool in await found.tools(seconds=PROBE_SECONDS, retry_now=True)}
+            names = {tool.name for tool in await self._listed(definition, principal)}
         except TurnkeepError as exc:
-            mask = SecretMask(self._secrets(org_id, definition.headers, definition.env))
-            return mask.text(f"The MCP server {definition.name} cannot be used now: {exc.detail}")
+            return self._masked_problem(definition, principal.org_id, exc)
         missing = sorted(set(definition.tools or ()) - names)
         return f"The MCP server {definition.name} has no tool called {', '.join(missing)}." if missing else None
+
+    async def mcp_listing(self, server: JsonObject, principal: Principal) -> McpListing:
+        """The tools of this MCP server, listed now, or what is missing. Raises AddressRefused."""
+        await self._open_pool()
+        from turnkeep.tools.mcp import McpDefinition
+
+        definition = msgspec.convert(server, McpDefinition)
+        try:
+            if self._depends_on_user(definition, principal.org_id):
+                return McpListing(problem="Its address or headers have placeholders, so its tools depend on the user.")
+            return McpListing(tools=tuple(await self._listed(definition, principal)))
+        except TurnkeepError as exc:
+            problem = self._masked_problem(definition, principal.org_id, exc)
+        if definition.url is None or self._authorizations is None:
+            return McpListing(problem=problem)
+        try:
+            demand = await self._authorizations.demand_of(definition.url)
+        except WorldError as exc:
+            return McpListing(problem=self._masked_problem(definition, principal.org_id, exc))
+        if demand is None:
+            return McpListing(problem=problem)
+        return McpListing(
+            problem=problem,
+            issuer=demand.server.issuer,
+            can_register=demand.server.registration_endpoint is not None,
+        )
+
+    def _depends_on_user(self, definition: "McpDefinition", org_id: OrgId) -> bool:
+        """Raises Forbidden for a command that may not be started, and SecretUnreadable."""
+        self._check_command(definition, org_id)
+        return has_placeholders([definition.url or "", *self._vault.open_all(org_id, definition.headers).values()])
+
+    async def _listed(self, definition: "McpDefinition", principal: Principal) -> list[ToolSpec]:
+        """The tools of a server without placeholders, as the server calls them."""
+        pool = await self._open_pool()
+        from turnkeep.tools.mcp import listed_specs
+
+        connection = await self._connection(definition, principal)
+        found = pool.server(principal.org_id, definition, Placeholders({}), connection)
+        return listed_specs(await found.tools(seconds=PROBE_SECONDS, retry_now=True))
+
+    async def _connection(self, definition: "McpDefinition", principal: Principal) -> McpConnection | None:
+        """The connection that the server needs. Raises AuthorizationMissing."""
+        if definition.auth is None or definition.url is None:
+            return None
+        if self._authorizations is None:
+            raise AuthorizationMissing("it asks for authorization, which this server cannot keep.")
+        return await self._authorizations.connection_at(principal, definition.url)
+
+    def _masked_problem(self, definition: "McpDefinition", org_id: OrgId, exc: TurnkeepError) -> str:
+        mask = SecretMask(self._secrets(org_id, definition.headers, definition.env))
+        return mask.text(f"The MCP server {definition.name} cannot be used now: {exc.detail}")
 
     def _check_command(self, definition: "McpDefinition", org_id: OrgId) -> None:
         """Agents that were saved under other settings may still declare a command."""
@@ -266,6 +334,6 @@ class RemoteTools:
                 await asyncio.to_thread(importlib.import_module, "turnkeep.tools.mcp")
                 from turnkeep.tools.mcp import McpPool
 
-                self._pool = McpPool(vault=self._vault, guard=self._guard)
+                self._pool = McpPool(vault=self._vault, guard=self._guard, authorizations=self._authorizations)
                 await self._stack.enter_async_context(self._pool)
             return self._pool

@@ -1,5 +1,7 @@
 """Branches: edit and regenerate start beside a turn; the visible chain is that of the head."""
 
+from typing import Any
+
 import pytest
 
 from tests.store.databases import Database
@@ -20,7 +22,7 @@ from tests.store.factories import (
 from turnkeep.errors import CallerError, Conflict, ConversationBusy, NotFound
 from turnkeep.ids import ConversationId, TurnId, new_turn_id
 from turnkeep.model.turns import IfBusy, Turn
-from turnkeep.store.commands import ConversationChange
+from turnkeep.store.commands import ConversationChange, RemovedBlocks
 from turnkeep.store.ports import Store
 
 
@@ -247,6 +249,19 @@ class TestSiblings:
         await store.settle(held, after=1, settlement=answered(held))
         assert set((await siblings_of(store, tenant, one.conversation_id)).values()) == {()}
 
+    async def test_they_are_grouped_by_their_question(self, store: Store, tenant: Tenant) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        conversation_id = one.conversation_id
+        again = await finish(store, tenant.ann, "2", "re 2", conversation_id=conversation_id, beside=two.id)
+        edited = await finish(store, tenant.ann, "2b", conversation_id=conversation_id, beside=again.id)
+        last = await finish(store, tenant.ann, "2", conversation_id=conversation_id, beside=edited.id)
+        page = await store.transcript(tenant.ann, conversation_id)
+        assert {message.turn_id: message.versions for message in page.data} == {
+            one.id: (),
+            last.id: ((two.id, again.id, last.id), (edited.id,)),
+        }
+        assert {message.versions for message in page.data if message.turn_id == last.id} == {page.data[-1].versions}
+
     async def test_they_are_told_on_every_page(self, store: Store, tenant: Tenant) -> None:
         one, two = await a_thread(store, tenant, "1", "2")
         again = await finish(store, tenant.ann, conversation_id=one.conversation_id, beside=two.id)
@@ -349,3 +364,119 @@ class TestReplacement:
         async with nothing_written(database):
             with pytest.raises(ConversationBusy):
                 await store.change_conversation(tenant.ann, one.conversation_id, change)
+
+
+class TestTheChain:
+    async def test_is_read_in_both_orders_a_few_turns_at_a_time(self, store: Store, tenant: Tenant) -> None:
+        turns = await a_thread(store, tenant, "1", "2", "3", "4")
+        conversation_id = turns[0].conversation_id
+        again = await finish(store, tenant.ann, "3b", "re 3b", conversation_id=conversation_id, beside=turns[2].id)
+        held = await begin(store, tenant.ann, "5", conversation_id=conversation_id)
+        wanted = [turns[0].id, turns[1].id, again.id, held.turn_id]
+        first = await store.chain(conversation_id, limit=2)
+        rest = await store.chain(conversation_id, past=first[-1].ordinal)
+        assert [turn.id for turn in (*first, *rest)] == wanted
+        newest = await store.chain(conversation_id, order="desc", limit=3)
+        oldest = await store.chain(conversation_id, order="desc", past=newest[-1].ordinal, limit=3)
+        assert [turn.id for turn in (*newest, *oldest)] == wanted[::-1]
+        assert await store.chain(conversation_id, past=newest[0].ordinal) == []
+        assert (await store.turn(tenant.ann, again.id)) in newest
+
+
+class TestAfter:
+    async def test_a_turn_starts_after_the_head_that_it_names(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        one, two = await a_thread(store, tenant, "1", "2")
+        async with nothing_written(database):
+            with pytest.raises(Conflict, match="has gone on"):
+                await claim(store, tenant.ann, conversation_id=one.conversation_id, after=one.id)
+        three = await finish(store, tenant.ann, conversation_id=one.conversation_id, after=two.id)
+        assert three.parent_turn_id == two.id
+
+    async def test_a_repeat_gets_its_turn_though_the_conversation_has_gone_on(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        [one] = await a_thread(store, tenant, "1")
+        options = {"conversation_id": one.conversation_id, "after": one.id, "idempotency_key": "k", "request_hash": "h"}
+        two = await finish(store, tenant.ann, **options)
+        assert (await claim(store, tenant.ann, **options)).turn.id == two.id
+
+
+class TestRemovedBlocks:
+    """What is removed is in no window. A row that is removed whole is in no transcript, count or search either."""
+
+    async def removed(self, store: Store, tenant: Tenant, turn: Turn, **rows: Any) -> None:
+        blocks = tuple(
+            RemovedBlocks(turn_id=turn.id, turn_sequence=int(name[1:]), removed=places) for name, places in rows.items()
+        )
+        await store.change_conversation(tenant.ann, turn.conversation_id, ConversationChange(removed=blocks))
+
+    async def test_a_message_is_neither_sent_nor_shown(self, store: Store, tenant: Tenant) -> None:
+        turns = await a_thread(store, tenant, "1", "2", "3")
+        conversation_id = turns[0].conversation_id
+        for _ in range(2):  # a repeat changes nothing
+            await self.removed(store, tenant, turns[1], r0="all")
+        lines = ["user: 1", "assistant: re 1", "assistant: re 2", "user: 3", "assistant: re 3"]
+        assert await transcript_of(store, tenant.ann, conversation_id) == lines
+        newest = await store.transcript(tenant.ann, conversation_id, order="desc")
+        assert len(newest.data) == 5
+        assert (await store.conversation(tenant.ann, conversation_id)).message_count == 5
+        rows = (await store.window(conversation_id)).rows
+        assert [(row.turn_id, row.turn_sequence) for row in rows][2] == (turns[1].id, 0)
+        assert len(rows) == 5
+        assert len(await store.turn_rows(turns[1].id)) == 2, "the trace keeps it"
+        assert (await store.turn_rows(turns[1].id))[0].removed == "all"
+        again = await finish(store, tenant.ann, "2b", "re 2b", conversation_id=conversation_id, beside=turns[1].id)
+        assert (await store.conversation(tenant.ann, conversation_id)).message_count == 4
+        await switch(store, tenant, turns[2])
+        assert (await store.conversation(tenant.ann, conversation_id)).message_count == 5
+        await self.removed(store, tenant, again, r0="all")
+        assert (await store.conversation(tenant.ann, conversation_id)).message_count == 5, "it is on another branch"
+
+    async def test_the_place_of_some_blocks(self, store: Store, tenant: Tenant) -> None:
+        turn = await finish_with_tool(store, tenant.ann)
+        before = (await store.window(turn.conversation_id)).rows
+        await self.removed(store, tenant, turn, r1=(0,), r2=(0,))
+        rows = (await store.window(turn.conversation_id)).rows
+        assert [row.blocks for row in rows] == [before[0].blocks, before[-1].blocks]
+        assert [row.turn_sequence for row in rows] == [0, 1]
+        assert len(await transcript_of(store, tenant.ann, turn.conversation_id)) == 2
+        events = await store.events(turn.id)
+        assert len(events) == turn.last_seq, "the events keep it"
+
+    @pytest.mark.parametrize("is_indexed", [True, False])
+    async def test_no_search_finds_it(self, store: Store, tenant: Tenant, is_indexed: bool) -> None:
+        turns = await a_thread(store, tenant, "begin", "apple", "pear")
+        if is_indexed:
+            assert (await store.conversations(tenant.ann, query="apple")).data
+        await self.removed(store, tenant, turns[1], r0="all", r1="all")
+        assert (await store.conversations(tenant.ann, query="apple")).data == ()
+        [hit] = (await store.conversations(tenant.ann, query="pear")).data
+        assert hit.conversation.id == turns[0].conversation_id
+        while await store.index_pending():
+            pass
+        assert not (await store.due_work()).has_unindexed
+
+    async def test_the_next_turn_has_another_ordinal(self, store: Store, tenant: Tenant) -> None:
+        """By it a worker sees that a history which it keeps is out of date."""
+        one, two = await a_thread(store, tenant, "1", "2")
+        await self.removed(store, tenant, one, r0="all")
+        three = await finish(store, tenant.ann, conversation_id=one.conversation_id)
+        assert (three.parent_turn_id, three.ordinal) == (two.id, two.ordinal + 2)
+
+    async def test_not_while_a_turn_runs(self, store: Store, tenant: Tenant, database: Database) -> None:
+        [one] = await a_thread(store, tenant, "1")
+        await begin(store, tenant.ann, conversation_id=one.conversation_id)
+        async with nothing_written(database):
+            with pytest.raises(ConversationBusy):
+                await self.removed(store, tenant, one, r0="all")
+
+    async def test_rows_of_other_conversations_stay(self, store: Store, tenant: Tenant) -> None:
+        [one] = await a_thread(store, tenant, "1")
+        [other] = await a_thread(store, tenant, "2")
+        blocks = (RemovedBlocks(turn_id=other.id, turn_sequence=0, removed="all"),)
+        await store.change_conversation(tenant.ann, one.conversation_id, ConversationChange(removed=blocks))
+        await shows(store, tenant, other.conversation_id, "2")
+        with pytest.raises(NotFound):
+            await store.change_conversation(tenant.bob, one.conversation_id, ConversationChange(removed=blocks))

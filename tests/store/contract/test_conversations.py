@@ -1,6 +1,7 @@
 """Conversations: listed, changed, deleted, restored, purged."""
 
 import secrets
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -31,9 +32,12 @@ from tests.store.factories import (
 from turnkeep.errors import CallerError, ConversationBusy, NotFound, TooLarge
 from turnkeep.ids import ConversationId, new_agent_id, new_conversation_id
 from turnkeep.model.agents import AgentSpec
+from turnkeep.model.conversations import ConversationFolder
 from turnkeep.model.principals import Principal
-from turnkeep.store.commands import ConversationChange, NewConversation, Purged, TokenBinding
+from turnkeep.model.turns import Turn
+from turnkeep.store.commands import ConversationChange, ConversationFilter, NewConversation, Purged, TokenBinding
 from turnkeep.store.ports import Store
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.events import LogLine
 
 
@@ -384,6 +388,310 @@ class TestRestoring:
             for by in (tenant.bob, stranger.service):
                 with pytest.raises(NotFound):
                     await store.restore_conversation(by, gone.id)
+
+
+class TestPinsAndFolders:
+    async def ids(self, store: Store, by: Principal, **only: Any) -> list[ConversationId]:
+        page = await store.conversations(by, only=ConversationFilter(**only), limit=100)
+        return [hit.conversation.id for hit in page.data]
+
+    async def test_are_changed_and_listed_by_and_move_nothing_in_the_list(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        made = []
+        for n in range(4):
+            await database.advance(seconds=1)
+            made.append((await finish(store, tenant.ann, f"needle {n}")).conversation_id)
+        plain, filed, pinned, both = made
+        before = [await store.conversation(tenant.ann, each) for each in made]
+        await store.change_conversation(tenant.ann, filed, ConversationChange(folder="Travel"))
+        await store.change_conversation(tenant.ann, pinned, ConversationChange(is_pinned=True))
+        changed = await store.change_conversation(tenant.ann, both, ConversationChange(folder="Work", is_pinned=True))
+        assert changed == structs.replace(before[3], folder="Work", is_pinned=True)
+        assert await listed(store, tenant.ann) == made[::-1]
+        for by in (tenant.ann, tenant.service):
+            assert await self.ids(store, by, is_pinned=True) == [both, pinned]
+            assert await self.ids(store, by, is_pinned=False) == [filed, plain]
+            assert await self.ids(store, by, folder="Travel") == [filed]
+            assert await self.ids(store, by, folder="Work", is_pinned=True) == [both]
+            assert await self.ids(store, by, folder="Work", is_pinned=False) == []
+            assert await self.ids(store, by, is_filed=True) == [both, filed]
+            assert await self.ids(store, by, is_filed=False, is_pinned=False) == [plain]
+            assert await self.ids(store, by, folder="Travel", is_filed=False) == []
+            found = await store.conversations(by, query="needle", only=ConversationFilter(folder="Travel"))
+            assert [hit.conversation.id for hit in found.data] == [filed]
+            found = await store.conversations(
+                by, query="needle", only=ConversationFilter(is_filed=False, is_pinned=True)
+            )
+            assert [hit.conversation.id for hit in found.data] == [pinned]
+        back = await store.change_conversation(tenant.ann, both, ConversationChange(without=frozenset({"folder"})))
+        assert (back.folder, back.is_pinned) == (None, True)
+        assert (
+            await store.change_conversation(tenant.ann, both, ConversationChange(is_pinned=False))
+        ).is_pinned is False
+
+    async def test_of_others_are_not_listed_and_not_renamed(self, store: Store, tenant: Tenant) -> None:
+        mine = await a_conversation(store, tenant.ann, folder="Travel")
+        theirs = await a_conversation(store, tenant.bob, folder="Travel")
+        stranger = await a_tenant(store, "Other")
+        assert await store.folders(tenant.ann) == [ConversationFolder(name="Travel", conversations=1)]
+        assert await store.folders(tenant.service) == [ConversationFolder(name="Travel", conversations=2)]
+        assert await store.folders(stranger.service) == []
+        with pytest.raises(NotFound):
+            await store.rename_folder(stranger.service, "Travel", "Mine")
+        assert await store.rename_folder(tenant.ann, "Travel", "Journeys") == 1
+        assert (await store.conversation(tenant.ann, mine.id)).folder == "Journeys"
+        assert (await store.conversation(tenant.bob, theirs.id)).folder == "Travel"
+
+    async def test_a_folder_is_renamed_joined_and_removed_with_what_is_in_the_trash(
+        self, store: Store, tenant: Tenant
+    ) -> None:
+        made = [await a_conversation(store, tenant.ann, folder=name) for name in ("B", "B", "A")]
+        await store.delete_conversation(tenant.ann, made[0].id)
+        assert await store.folders(tenant.ann) == [
+            ConversationFolder(name="A", conversations=1),
+            ConversationFolder(name="B", conversations=1),
+        ]
+        assert await store.rename_folder(tenant.ann, "B", "A") == 2
+        assert await store.folders(tenant.ann) == [ConversationFolder(name="A", conversations=2)]
+        assert (await store.restore_conversation(tenant.ann, made[0].id)).folder == "A"
+        assert await store.rename_folder(tenant.ann, "A", None) == 3
+        assert await store.folders(tenant.ann) == []
+        with pytest.raises(NotFound):
+            await store.rename_folder(tenant.ann, "A", "B")
+
+    async def test_a_bad_name_is_refused(self, store: Store, tenant: Tenant, database: Database) -> None:
+        conversation = await a_conversation(store, tenant.ann, folder="A")
+        async with nothing_written(database):
+            for name in ("", "  ", " A", "A\nB", "A" * 101, "A\0"):
+                with pytest.raises(CallerError):
+                    await store.change_conversation(tenant.ann, conversation.id, ConversationChange(folder=name))
+                with pytest.raises(CallerError):
+                    await store.rename_folder(tenant.ann, "A", name)
+                with pytest.raises(CallerError):
+                    await a_conversation(store, tenant.ann, folder=name)
+
+    async def test_are_exported_and_imported(self, store: Store, tenant: Tenant) -> None:
+        turn = await finish(store, tenant.ann)
+        await store.change_conversation(
+            tenant.ann, turn.conversation_id, ConversationChange(folder="Travel", is_pinned=True)
+        )
+        exported = await store.export_conversation(tenant.service, turn.conversation_id)
+        imported = await store.import_conversation(tenant.bob, exported)
+        assert (imported.folder, imported.is_pinned) == ("Travel", True)
+        bad = structs.replace(exported, conversation=structs.replace(exported.conversation, folder="x" * 101))
+        with pytest.raises(CallerError):
+            await store.import_conversation(tenant.bob, bad)
+
+
+class TestUnread:
+    async def is_unread(self, store: Store, tenant: Tenant, conversation_id: ConversationId) -> bool:
+        shown = await store.conversation(tenant.ann, conversation_id)
+        [hit] = [hit for hit in (await store.conversations(tenant.ann, limit=100)).data if hit.conversation == shown]
+        return hit.conversation.is_unread
+
+    async def test_begins_with_the_end_of_a_background_turn_and_ends_with_the_next_one(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann, background=True)
+        await database.advance(seconds=1)
+        assert not await self.is_unread(store, tenant, held.conversation_id)
+        await store.settle(held, after=1, settlement=answered(held))
+        assert await self.is_unread(store, tenant, held.conversation_id)
+        await database.advance(seconds=1)
+        again = await begin(store, tenant.ann, conversation_id=held.conversation_id, background=True)
+        assert not await self.is_unread(store, tenant, held.conversation_id)
+        await database.advance(seconds=1)
+        await store.settle(again, after=1, settlement=stopped(again))
+        assert await self.is_unread(store, tenant, held.conversation_id)
+
+    async def test_turns_with_a_reader_mark_nothing(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann, background=True)
+        await store.settle(held, after=1, settlement=answered(held))
+        await database.advance(seconds=1)
+        watched = await begin(store, tenant.ann, conversation_id=held.conversation_id)
+        await database.advance(seconds=1)
+        await store.settle(watched, after=1, settlement=answered(watched))
+        assert not await self.is_unread(store, tenant, held.conversation_id)
+
+    async def test_is_changed_both_ways_and_moves_nothing(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        held = await begin(store, tenant.ann, background=True)
+        await database.advance(seconds=1)
+        settled = await store.settle(held, after=1, settlement=answered(held))
+        before = await store.conversation(tenant.ann, held.conversation_id)
+        for is_unread in (False, True, False):
+            await database.advance(seconds=1)
+            changed = await store.change_conversation(
+                tenant.ann, held.conversation_id, ConversationChange(is_unread=is_unread)
+            )
+            assert changed.is_unread is is_unread
+            assert structs.replace(changed, read_at=before.read_at) == before
+        switched = await store.change_conversation(
+            tenant.ann, held.conversation_id, ConversationChange(head_turn_id=settled.turn.id)
+        )
+        assert not switched.is_unread, "who switches the branch has seen it"
+        with pytest.raises(NotFound):
+            await store.change_conversation(tenant.bob, held.conversation_id, ConversationChange(is_unread=True))
+
+    async def test_an_import_is_not_unread(self, store: Store, tenant: Tenant, database: Database) -> None:
+        held = await begin(store, tenant.ann, background=True)
+        await database.advance(seconds=1)
+        await store.settle(held, after=1, settlement=answered(held))
+        exported = await store.export_conversation(tenant.service, held.conversation_id)
+        assert not (await store.import_conversation(tenant.ann, exported)).is_unread
+
+
+class TestInstructionsAndTemperature:
+    async def test_are_given_changed_taken_away_and_copied(self, store: Store, tenant: Tenant) -> None:
+        made = await a_conversation(store, tenant.ann, instructions="Be brief.", temperature=0.5)
+        assert (made.instructions, made.temperature) == ("Be brief.", 0.5)
+        change = ConversationChange(instructions="Be long.", temperature=0.0)
+        changed = await store.change_conversation(tenant.ann, made.id, change)
+        assert (changed.instructions, changed.temperature) == ("Be long.", 0.0)
+        assert await store.conversation(tenant.ann, made.id) == changed
+        await finish(store, tenant.ann, conversation_id=made.id)
+        exported = await store.export_conversation(tenant.service, made.id)
+        imported = await store.import_conversation(tenant.bob, exported)
+        assert (imported.instructions, imported.temperature) == ("Be long.", 0.0)
+        without = ConversationChange(without=frozenset({"instructions", "temperature"}))
+        plain = await store.change_conversation(tenant.ann, made.id, without)
+        assert (plain.instructions, plain.temperature) == (None, None)
+
+    async def test_that_are_wrong_are_refused(self, store: Store, tenant: Tenant, database: Database) -> None:
+        made = await a_conversation(store, tenant.ann)
+        async with nothing_written(database):
+            for bad in ({"instructions": "x" * 10_001}, {"temperature": -0.1}, {"temperature": 2.1}):
+                with pytest.raises(CallerError):
+                    await store.change_conversation(tenant.ann, made.id, ConversationChange(**bad))
+                with pytest.raises(CallerError):
+                    await a_conversation(store, tenant.ann, **bad)
+
+
+class TestTitles:
+    USAGE = Usage(input_tokens=30, output_tokens=4)
+
+    async def wanted(self, store: Store, tenant: Tenant, text: str = "How deep is the sea?") -> Turn:
+        turn = await finish(store, tenant.ann, text)
+        await store.want_titles([turn.id])
+        return turn
+
+    async def title(self, store: Store, tenant: Tenant, turn: Turn) -> tuple[str | None, str | None]:
+        shown = await store.conversation(tenant.ann, turn.conversation_id)
+        return shown.title, shown.titled_by
+
+    async def test_of_a_model_is_written_found_and_counted_once(self, store: Store, tenant: Tenant) -> None:
+        turn = await self.wanted(store, tenant)
+        await store.want_titles([turn.id])  # an entry of the outbox may be delivered twice
+        before, [entry] = await store.usage(tenant.ann), await store.take_titles(lease_seconds=60)
+        assert (entry.conversation_id, entry.subject_id, entry.attempts) == (turn.conversation_id, turn.id, 1)
+        assert await store.take_titles(lease_seconds=60) == [], "another worker has it"
+        for is_first in (True, False):
+            is_written = await store.end_title(entry.id, "Ocean depth", model="m", usage=self.USAGE, cost=0.5)
+            assert is_written is is_first
+        assert await self.title(store, tenant, turn) == ("Ocean depth", "model")
+        [hit] = (await store.conversations(tenant.ann, query="ocean")).data
+        assert hit.conversation.id == turn.conversation_id
+        after = await store.usage(tenant.ann)
+        assert after.messages == before.messages
+        assert (after.input_tokens, after.output_tokens) == (before.input_tokens + 30, before.output_tokens + 4)
+        await store.want_titles([turn.id])
+        assert await store.take_titles(lease_seconds=60) == [], "it has one"
+
+    async def test_of_a_user_is_never_replaced(self, store: Store, tenant: Tenant) -> None:
+        turn = await self.wanted(store, tenant)
+        [entry] = await store.take_titles(lease_seconds=60)
+        await store.change_conversation(tenant.ann, turn.conversation_id, ConversationChange(title="Mine"))
+        assert not await store.end_title(entry.id, "Theirs", model="m", usage=self.USAGE, cost=None)
+        assert await self.title(store, tenant, turn) == ("Mine", "user")
+        named = await a_conversation(store, tenant.ann, title="Named")
+        asked = await finish(store, tenant.ann, conversation_id=named.id)
+        await store.want_titles([asked.id])
+        assert await store.take_titles(lease_seconds=60) == []
+
+    async def test_a_lease_that_ends_lets_another_worker_write_it(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        await self.wanted(store, tenant)
+        [entry] = await store.take_titles(lease_seconds=60)
+        await database.advance(seconds=61)
+        [again] = await store.take_titles(lease_seconds=60)
+        assert (again.id, again.attempts) == (entry.id, 2)
+        assert await store.take_entries(lease_seconds=60) != []
+        assert "title.wanted" not in {each.type for each in await store.take_entries(lease_seconds=60)}
+
+    async def test_none_keeps_the_beginning_of_the_question_for_good(self, store: Store, tenant: Tenant) -> None:
+        turn = await self.wanted(store, tenant)
+        [entry] = await store.take_titles(lease_seconds=60)
+        assert not await store.end_title(entry.id, None, model="m", usage=Usage(), cost=None)
+        assert await self.title(store, tenant, turn) == ("How deep is the sea?", "question")
+        await store.want_titles([turn.id])
+        assert await store.take_titles(lease_seconds=60) == []
+
+    async def test_is_wanted_only_after_an_answer_of_a_listed_conversation(self, store: Store, tenant: Tenant) -> None:
+        held = await begin(store, tenant.ann)
+        failed = (await store.settle(held, after=1, settlement=stopped(held))).turn
+        run = await finish(store, tenant.ann, new=NewConversation(kind="run"))
+        unlisted = await finish(store, tenant.ann, new=NewConversation(is_listed=False))
+        deleted = await finish(store, tenant.ann)
+        await store.delete_conversation(tenant.ann, deleted.conversation_id)
+        await store.want_titles([failed.id, run.id, unlisted.id, deleted.id])
+        assert await store.take_titles(lease_seconds=60) == []
+
+
+class TestTrash:
+    async def trash(self, store: Store, by: Principal) -> list[ConversationId]:
+        return [one.id for one in (await store.deleted_conversations(by, limit=100)).data]
+
+    async def test_has_what_its_owner_deleted_the_last_first_until_it_is_restored_or_purged(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        made = [(await finish(store, tenant.ann, f"Thought {n}")).conversation_id for n in range(3)]
+        assert await self.trash(store, tenant.ann) == []
+        for each in (made[1], made[2], made[0]):
+            await database.advance(seconds=1)
+            await store.delete_conversation(tenant.ann, each)
+        assert await self.trash(store, tenant.ann) == [made[0], made[2], made[1]]
+        [first, *_] = (await store.deleted_conversations(tenant.ann)).data
+        assert (first.title, first.message_count, first.deleted_at) == ("Thought 0", 2, database.now)
+        await store.restore_conversation(tenant.ann, made[2])
+        assert await self.trash(store, tenant.ann) == [made[0], made[1]]
+        await store.purge(deleted_before=database.now)
+        assert await self.trash(store, tenant.ann) == [made[0]]
+
+    async def test_is_read_in_pages_that_lose_none_of_the_same_moment(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        made = [(await a_conversation(store, tenant.ann)).id for _ in range(5)]
+        for each in made:
+            await store.delete_conversation(tenant.ann, each)
+        seen: list[ConversationId] = []
+        cursor = None
+        while True:
+            page = await store.deleted_conversations(tenant.ann, limit=2, cursor=cursor)
+            seen.extend(one.id for one in page.data)
+            if (cursor := page.next_cursor) is None:
+                break
+        assert sorted(seen) == sorted(made)
+        with pytest.raises(CallerError):
+            await store.deleted_conversations(
+                tenant.ann, cursor=(await store.conversations(tenant.ann)).next_cursor or "x"
+            )
+
+    async def test_shows_nothing_of_others_no_runs_and_nothing_unlisted(self, store: Store, tenant: Tenant) -> None:
+        mine = await a_conversation(store, tenant.ann)
+        theirs = await a_conversation(store, tenant.bob)
+        run = await a_conversation(store, tenant.ann, kind="run")
+        unlisted = await a_conversation(store, tenant.ann, is_listed=False)
+        stranger = await a_tenant(store, "Other")
+        for by, each in ((tenant.ann, mine), (tenant.bob, theirs), (tenant.ann, run), (tenant.ann, unlisted)):
+            await store.delete_conversation(by, each.id)
+        assert await self.trash(store, tenant.ann) == [mine.id]
+        assert await self.trash(store, tenant.bob) == [theirs.id]
+        assert sorted(await self.trash(store, tenant.service)) == sorted([mine.id, theirs.id])
+        for other in (stranger.service, stranger.ann):
+            assert await self.trash(store, other) == []
 
 
 class TestDeletingIdleOnes:

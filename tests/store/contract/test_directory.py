@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from tests.store.databases import Database
+from tests.store.databases import Database, PostgresDatabase
 from tests.store.factories import (
     Tenant,
     a_conversation,
@@ -23,9 +23,9 @@ from tests.store.factories import (
     wait_in_queue,
 )
 from turnkeep.errors import CallerError, Conflict, Forbidden, InvalidRequest, NotFound
-from turnkeep.ids import OrgId, UserId, new_agent_id, new_key_id, new_org_id, new_workspace_id
-from turnkeep.model.agents import Agent, AgentSpec, Snapshot
-from turnkeep.model.principals import Member, Scopes, Workspace
+from turnkeep.ids import OrgId, UserId, new_agent_id, new_connection_id, new_key_id, new_org_id, new_workspace_id
+from turnkeep.model.agents import Agent, AgentSpec, McpConnection, Snapshot
+from turnkeep.model.principals import Member, Principal, Scopes, Workspace
 from turnkeep.store.ports import Store
 
 BAD_NAMES = ["", "   ", "n" * 201, "a\0b", "\udfff"]
@@ -528,6 +528,46 @@ class TestAgents:
             with pytest.raises(CallerError):
                 await store.create_agent(tenant.service, AgentSpec(name=name))
 
+    async def test_a_name_is_given_once_in_a_workspace(self, store: Store, tenant: Tenant, database: Database) -> None:
+        guide = await store.create_agent(tenant.service, AgentSpec(name="Straße"))
+        other = await store.create_agent(tenant.service, AgentSpec(name="Other"))
+        async with nothing_written(database):
+            for name in ("Straße", "STRASSE", " strasse "):
+                with pytest.raises(Conflict, match="Choose another name"):
+                    await store.create_agent(tenant.service, AgentSpec(name=name))
+                with pytest.raises(Conflict, match="Choose another name"):
+                    await save_agent(store, tenant.service, other.id, AgentSpec(name=name))
+        await save_agent(store, tenant.service, guide.id, AgentSpec(name="STRASSE"))
+        stranger = await a_tenant(store, "Stranger")
+        await store.create_agent(stranger.service, AgentSpec(name="Straße"))
+        lab = structs.replace(tenant.service, workspace_id=(await store.create_workspace(tenant.org.id, "Lab")).id)
+        await store.create_agent(lab, AgentSpec(name="Straße"))
+        await store.delete_agent(tenant.service, guide.id)
+        assert (await save_agent(store, tenant.service, other.id, AgentSpec(name="Straße"))).spec.name == "Straße"
+
+    async def test_of_many_who_come_with_one_name_one_gets_it(self, store: Store, tenant: Tenant) -> None:
+        attempts = (store.create_agent(tenant.service, AgentSpec(name="Guide")) for _ in range(8))
+        made = await asyncio.gather(*attempts, return_exceptions=True)
+        assert sum(isinstance(each, Agent) for each in made) == 1
+        assert sum(isinstance(each, Conflict) for each in made) == 7
+
+    async def test_those_that_share_a_name_since_an_earlier_release_keep_it(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
+        first = await store.create_agent(tenant.service, AgentSpec(name="Guide"))
+        second = await store.create_agent(tenant.service, AgentSpec(name="Guide 2"))
+        prefix = "turnkeep." if isinstance(database, PostgresDatabase) else ""
+        await database.execute(f"UPDATE {prefix}agents SET name_key = NULL")
+        await database.execute(f"UPDATE {prefix}agents SET spec = replace(spec, 'Guide 2', 'Guide')")
+        for agent in (first, second):
+            spec = AgentSpec(name="Guide", instructions="Changed.")
+            assert (await save_agent(store, tenant.service, agent.id, spec)).spec == spec
+        with pytest.raises(Conflict):
+            await store.create_agent(tenant.service, AgentSpec(name="guide"))
+        await save_agent(store, tenant.service, second.id, AgentSpec(name="Another"))
+        with pytest.raises(Conflict):
+            await save_agent(store, tenant.service, second.id, AgentSpec(name="Guide"))
+
     async def test_a_turn_keeps_the_agent_that_it_began_with(self, store: Store, tenant: Tenant) -> None:
         agent = await store.create_agent(tenant.service, AgentSpec(name="Guide"))
         snapshot = Snapshot(agent_id=agent.id, agent=agent.spec)
@@ -535,6 +575,76 @@ class TestAgents:
         await save_agent(store, tenant.service, agent.id, AgentSpec(name="Other"))
         await store.delete_agent(tenant.service, agent.id)
         assert (await store.turn(tenant.ann, claimed.turn.id)).snapshot == snapshot
+
+
+class TestMcpConnections:
+    URL = "https://mcp.example.org/mcp"
+
+    async def begin(self, store: Store, by: Principal, attempt: str = "attempt") -> McpConnection:
+        return await store.begin_mcp_connection(
+            by, self.URL, connection_id=new_connection_id(), issuer="https://login.example.org", attempt=attempt
+        )
+
+    async def connect(self, store: Store, by: Principal, sealed: str = "tokens") -> McpConnection:
+        begun = await self.begin(store, by)
+        made = await store.finish_mcp_connection(
+            by, begun.id, attempt="attempt", sealed=sealed, issuer="https://login.example.org"
+        )
+        assert made is not None
+        return made
+
+    async def test_begin_and_end_once(self, store: Store, tenant: Tenant, database: Database) -> None:
+        begun = await self.begin(store, tenant.ann)
+        assert (begun.user_id, begun.is_connected, begun.attempt) == (tenant.ann.user_id, False, "attempt")
+        ended: dict[str, Any] = {"sealed": "tokens", "issuer": "https://other.example.org"}
+        assert await store.finish_mcp_connection(tenant.bob, begun.id, attempt="another", **ended) is None
+        made = await store.finish_mcp_connection(tenant.bob, begun.id, attempt="attempt", **ended)
+        assert made is not None
+        assert (made.id, made.sealed, made.attempt, made.user_id) == (begun.id, "tokens", None, tenant.bob.user_id)
+        assert (made.version, made.connected_at) == (1, database.now)
+        assert await store.mcp_connections(tenant.org.id, tenant.workspace.id) == [made]
+        assert await store.mcp_connection_at(tenant.org.id, tenant.workspace.id, self.URL) == made
+        assert await store.mcp_connection_at(tenant.org.id, tenant.workspace.id, "https://elsewhere.org") is None
+        assert await store.finish_mcp_connection(tenant.bob, begun.id, attempt="attempt", sealed="x", issuer="") is None
+
+    async def test_a_new_attempt_leaves_what_is_connected(self, store: Store, tenant: Tenant) -> None:
+        made = await self.connect(store, tenant.ann)
+        again = await self.begin(store, tenant.bob, "another")
+        assert again == structs.replace(made, attempt="another")
+
+    async def test_one_of_many_renews_the_tokens(self, store: Store, tenant: Tenant, database: Database) -> None:
+        made = await self.connect(store, tenant.ann)
+        leases = (store.lease_mcp_connection(made.id, version=1, seconds=30) for _ in range(8))
+        assert sum(await asyncio.gather(*leases)) == 1
+        await database.advance(seconds=31)
+        assert await store.lease_mcp_connection(made.id, version=1, seconds=30)
+        await store.renew_mcp_connection(made.id, version=1, sealed="newer")
+        await store.renew_mcp_connection(made.id, version=1, sealed="of a worker that was too late")
+        now = await store.mcp_connection(tenant.org.id, tenant.workspace.id, made.id)
+        assert now == structs.replace(made, sealed="newer", version=2)
+        assert not await store.lease_mcp_connection(made.id, version=1, seconds=30)
+        assert await store.lease_mcp_connection(made.id, version=2, seconds=30)
+        await store.renew_mcp_connection(made.id, version=2, sealed=None, problem="It has ended.")
+        now = await store.mcp_connection(tenant.org.id, tenant.workspace.id, made.id)
+        assert (now.is_connected, now.problem) == (False, "It has ended.")
+
+    async def test_belong_to_one_workspace(self, store: Store, tenant: Tenant, database: Database) -> None:
+        made = await self.connect(store, tenant.ann)
+        stranger = await a_tenant(store, "Stranger")
+        lab = await store.create_workspace(tenant.org.id, "Lab")
+        async with nothing_written(database):
+            for where in ((stranger.org.id, stranger.workspace.id), (tenant.org.id, lab.id)):
+                assert await store.mcp_connections(*where) == []
+                assert await store.mcp_connection_at(*where, self.URL) is None
+                for attempt in (store.mcp_connection(*where, made.id), store.delete_mcp_connection(*where, made.id)):
+                    with pytest.raises(NotFound):
+                        await attempt
+        there = structs.replace(tenant.service, workspace_id=lab.id)
+        assert (await self.connect(store, there)).id != made.id
+        assert await store.delete_mcp_connection(tenant.org.id, tenant.workspace.id, made.id) == made
+        assert await store.mcp_connections(tenant.org.id, tenant.workspace.id) == []
+        await store.delete_workspace(tenant.org.id, lab.id)
+        assert await store.mcp_connections(tenant.org.id, lab.id) == []
 
 
 class TestASecondTenant:

@@ -28,12 +28,13 @@ from tests.store.factories import (
     wait_in_queue,
 )
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound
-from turnkeep.ids import CallId, ConversationId, ErasureId, FileId, UserId, new_file_id
+from turnkeep.ids import CallId, ConversationId, ErasureId, FileId, UserId, new_connection_id, new_file_id
+from turnkeep.model.conversations import NewShare
 from turnkeep.model.files import NewFile
 from turnkeep.model.knowledge import Column, FileText
 from turnkeep.model.principals import Principal
 from turnkeep.model.waits import CallAnswer, Wait, WaitingCall, digest_of
-from turnkeep.store.commands import ErasureJob, NewConversation, TokenBinding
+from turnkeep.store.commands import ErasureJob, NewConversation, TokenBinding, UsageFilter
 from turnkeep.store.ports import Store
 from turnkeep.store.rules.erasures import PAGES_AT_ONCE
 from turnkeep_client.wire.blocks import ToolResult
@@ -98,6 +99,9 @@ async def words_everywhere(store: Store, tenant: Tenant) -> None:
     log = LogLine(after_seq=1, level="info", message=CANARY)
     await store.record(held, after=1, rows=[a_row(held, 1)], events=[step(CANARY)], logs=[log])
     await store.settle(held, after=2, settlement=answered(held, CANARY, sequence=2))
+    await store.rate_turn(ann, held.turn_id, "down", CANARY)
+    new_share = NewShare(secret_hash=secrets.token_bytes(32), seconds=60)
+    await store.share_conversation(ann, held.conversation_id, new_share)
     await finish_with_tool(store, ann, CANARY)
     file = await a_file(store, ann, conversation_id=held.conversation_id, name=f"{CANARY}.txt")
     await a_file(store, ann, name=f"{CANARY}.md")
@@ -109,6 +113,10 @@ async def words_everywhere(store: Store, tenant: Tenant) -> None:
     await store.add_rows(ann, other.id, [[CANARY], [CANARY]], batch=f"{CANARY} 2")
     await store.add_rows(tenant.bob, other.id, [["stays"]], batch="b")
     await store.conversations(ann, query=CANARY)
+    connection = await store.begin_mcp_connection(
+        ann, f"https://{CANARY}", connection_id=new_connection_id(), issuer=CANARY, attempt=CANARY
+    )
+    await store.finish_mcp_connection(ann, connection.id, attempt=CANARY, sealed=CANARY, issuer=CANARY)
 
 
 async def found(database: Database, text: str) -> list[str]:
@@ -211,9 +219,9 @@ class TestAUser:
         await finish(store, tenant.ann)
         await finish(store, tenant.ann, source="ui")
         await finish(store, tenant.bob)
-        before = await store.usage_rows(tenant.service, month="2025-06", group_by="user")
+        before = await store.usage_rows(tenant.service, UsageFilter(month="2025-06"), group_by="user")
         assert await erase(store, await begin_user(store, tenant))
-        after = await store.usage_rows(tenant.service, month="2025-06", group_by="user")
+        after = await store.usage_rows(tenant.service, UsageFilter(month="2025-06"), group_by="user")
         assert [structs.replace(row, group=None) for row in after] == [
             structs.replace(row, group=None) for row in before
         ]

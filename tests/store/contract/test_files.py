@@ -199,7 +199,8 @@ class TestWhoSeesThem:
             assert await store.files(by, conversation.id) == [file]
 
     async def test_loose_files_belong_to_who_brought_them(self, store: Store, tenant: Tenant) -> None:
-        file = await a_file(store, tenant.ann)
+        file = await a_file(store, tenant.ann, purpose="vision")
+        assert file.purpose == "vision"
         for by in (tenant.ann, tenant.service):
             assert await store.file(by, file.id) == file
 

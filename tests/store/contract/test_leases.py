@@ -122,7 +122,7 @@ class TestAdopting:
         assert not adopted.is_first_start
         assert (adopted.turn.status, adopted.turn.attempt, adopted.turn.last_seq) == ("running", 2, 3)
         assert await store.turn(tenant.ann, held.turn_id) == adopted.turn
-        assert (await store.events(held.turn_id))[-1].event == Reset(attempt=2, reason="lease_expired")
+        assert (await store.events(held.turn_id))[-1].event == Reset(attempt=2, reason="lease_expired", at=database.now)
 
     async def test_what_was_complete_stays_and_the_new_holder_goes_on(
         self, store: Store, tenant: Tenant, database: Database
@@ -246,12 +246,14 @@ class TestFailures:
 
 
 class TestHandingOver:
-    async def test_any_worker_may_adopt_at_once_and_it_is_no_failure(self, store: Store, tenant: Tenant) -> None:
+    async def test_any_worker_may_adopt_at_once_and_it_is_no_failure(
+        self, store: Store, tenant: Tenant, database: Database
+    ) -> None:
         held = await begin(store, tenant.ann)
         await store.hand_over([held])
         adopted = await adopt(store)
         assert (adopted.turn.attempt, adopted.turn.failures) == (2, 0)
-        assert (await store.events(held.turn_id))[-1].event == Reset(attempt=2, reason="handover")
+        assert (await store.events(held.turn_id))[-1].event == Reset(attempt=2, reason="handover", at=database.now)
 
     async def test_failures_so_far_are_neither_raised_nor_forgotten(
         self, store: Store, tenant: Tenant, database: Database

@@ -35,6 +35,8 @@ REFUSED = [
     "SELECT * FROM turnkeep.members",
     "SELECT * FROM turnkeep.sessions",
     "SELECT * FROM turnkeep.invites",
+    "SELECT * FROM turnkeep.shares",
+    "SELECT * FROM turnkeep.feedback",
     "SELECT * FROM turnkeep.orgs",
     "SELECT * FROM turnkeep.workspaces",
     "SELECT * FROM turnkeep.schema_migrations",

@@ -10,6 +10,7 @@ from msgspec import structs
 from tests.store.factories import Tenant, begin, claim, finish, wait_in_queue
 from turnkeep.errors import QuotaExceeded
 from turnkeep.model.principals import Workspace
+from turnkeep.store.commands import UsageFilter
 from turnkeep.store.postgres import PostgresStore
 
 LOCK_COUNTERS = """
@@ -65,7 +66,7 @@ class TestACounterWithoutALimit:
         before = [
             await store.usage(tenant.ann),
             await store.usage(tenant.service),
-            await store.usage_rows(tenant.service, month=month, group_by="user"),
+            await store.usage_rows(tenant.service, UsageFilter(month=month), group_by="user"),
         ]
         assert await counted(connection, "usage_slots")
         assert await counted(connection, "usage_day_slots")
@@ -75,7 +76,7 @@ class TestACounterWithoutALimit:
         after = [
             await store.usage(tenant.ann),
             await store.usage(tenant.service),
-            await store.usage_rows(tenant.service, month=month, group_by="user"),
+            await store.usage_rows(tenant.service, UsageFilter(month=month), group_by="user"),
         ]
         assert after == before
         await finish(store, tenant.ann)

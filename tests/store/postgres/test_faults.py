@@ -133,7 +133,7 @@ class TestALostAnswer:
                 case "workspace":
                     return store.create_workspace(tenant.org.id, "New")
                 case "agent":
-                    return store.create_agent(tenant.service, AgentSpec(name="new"))
+                    return store.create_agent(tenant.service, AgentSpec(name=f"new {again}"))
                 case "member":
                     return store.ensure_member(tenant.org.id, tenant.workspace.id, f"new {again}")
                 case "file":

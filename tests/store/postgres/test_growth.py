@@ -9,6 +9,7 @@ import pytest
 
 from tests.store.contract.test_webhooks import a_webhook
 from tests.store.factories import Tenant, finish
+from turnkeep.store.commands import ConversationChange
 from turnkeep.store.postgres import PostgresStore
 
 TURNS = 40
@@ -31,13 +32,14 @@ class TestATurn:
         """Such an update is HOT: it leaves nothing behind that only a vacuum removes."""
         first = await finish(store, tenant.ann)
         for _ in range(TURNS):
-            await finish(store, tenant.ann, conversation_id=first.conversation_id)
+            await finish(store, tenant.ann, conversation_id=first.conversation_id, background=True)
             await store.index_pending()
+            await store.change_conversation(tenant.ann, first.conversation_id, ConversationChange(is_unread=False))
         await store.close()  # connections report what they did when they end, if not before
         connection = await asyncpg.connect(uri)
         query = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'conversations'"
         async with asyncio.timeout(60):
-            while (updates := await connection.fetchrow(query) or (0, 0))[0] < 3 * TURNS:
+            while (updates := await connection.fetchrow(query) or (0, 0))[0] < 4 * TURNS:
                 await asyncio.sleep(0.1)
                 await connection.execute("SELECT pg_stat_clear_snapshot()")
         await connection.close()

@@ -152,20 +152,20 @@ class TestAdoption:
         return ExpiredTurn(A, conversation, "org_1", message, attempt, failures, last_seq, 5, lease_until)
 
     def test_a_turn_that_got_no_further_has_failed_once_more(self) -> None:
-        decided = adoption(self.turn())
+        decided = adoption(self.turn(), now=7)
         assert (decided.attempt, decided.failures, decided.last_seq) == (2, 2, 6)
-        assert decided.event == Reset(attempt=2, reason="lease_expired")
+        assert decided.event == Reset(attempt=2, reason="lease_expired", at=7)
 
     def test_a_turn_that_got_further_starts_to_count_anew(self) -> None:
-        assert adoption(self.turn(last_seq=6)).failures == 0
+        assert adoption(self.turn(last_seq=6), now=7).failures == 0
 
     def test_a_turn_that_was_let_go_has_not_failed(self) -> None:
-        decided = adoption(self.turn(lease_until=0))
+        decided = adoption(self.turn(lease_until=0), now=7)
         assert decided.failures == 1
-        assert decided.event == Reset(attempt=2, reason="handover")
+        assert decided.event == Reset(attempt=2, reason="handover", at=7)
 
     def test_a_turn_from_the_queue_begins(self) -> None:
-        decided = adoption(self.turn(attempt=0, lease_until=0))
+        decided = adoption(self.turn(attempt=0, lease_until=0), now=7)
         assert decided.is_first_start
         assert isinstance(decided.event, TurnBegan)
 

@@ -50,6 +50,8 @@ ATTACKS = [
     "SELECT * FROM members",
     "SELECT secret_hash FROM sessions",
     "SELECT secret_hash FROM invites",
+    "SELECT secret_hash FROM shares",
+    "SELECT comment FROM feedback",
     "SELECT * FROM orgs",
     "SELECT * FROM search_entries",
     "SELECT * FROM search_tokens('secret')",

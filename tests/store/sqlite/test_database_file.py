@@ -125,11 +125,18 @@ class TestMigrating:
         assert not path.exists()
         await (await SqliteStore.open(path)).close()
         await (await SqliteStore.open(path, auto_migrate=False)).close()
-        connection = apsw.Connection(str(path))
-        connection.execute("DELETE FROM schema_migrations WHERE version = (SELECT max(version) FROM schema_migrations)")
-        connection.close()
-        with pytest.raises(SchemaMismatch, match="turnkeep migrate"):
-            await SqliteStore.open(path, auto_migrate=False)
+        *_, before, last = load_migrations("sqlite")
+        first = f"{2:04}_{load_migrations('sqlite')[1].name}"
+        for version, missing in (
+            (last.version, f"migrations {last.version:04}_{last.name}\\. Run"),
+            (before.version, f"{before.version:04}_{before.name}, {last.version:04}_{last.name}\\. Run"),
+            (2, f"{first} to {last.version:04}_{last.name} \\({last.version - 1} of them\\)\\. Run"),
+        ):
+            connection = apsw.Connection(str(path))
+            connection.execute("DELETE FROM schema_migrations WHERE version >= ?", (version,))
+            connection.close()
+            with pytest.raises(SchemaMismatch, match=missing):
+                await SqliteStore.open(path, auto_migrate=False)
 
     async def test_the_schema_is_the_sum_of_the_migrations(self, store: SqliteStore, path: Path) -> None:
         made = apsw.Connection(":memory:")

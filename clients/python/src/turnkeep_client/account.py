@@ -13,6 +13,7 @@ from turnkeep_client.wire import (
     NativeTool,
     StartedErasure,
     Token,
+    UsageTurn,
     User,
     Workspace,
 )
@@ -195,7 +196,37 @@ class UsageResource(Resource):
         group_by: GroupBy | None = None,
         user: str | None = None,
         agent_id: str | None = None,
+        model: str | None = None,
     ) -> MonthlyUsage:
-        """What a month (`2026-11`; by default this one) has used; with `group_by`, also each group (`rows`)."""
-        query = {"month": month, "group_by": group_by, "user": user, "agent_id": agent_id}
+        """What a month (`2026-11`; by default this one) has used, and its limits; with `group_by`, also each group
+        (`rows`)."""
+        query = {"month": month, "group_by": group_by, "user": user, "agent_id": agent_id, "model": model}
         return await self._transport.call("GET", "/v1/usage", MonthlyUsage, query=query)
+
+    async def csv(
+        self,
+        group_by: GroupBy,
+        *,
+        month: str | None = None,
+        user: str | None = None,
+        agent_id: str | None = None,
+        model: str | None = None,
+    ) -> str:
+        """The same groups as a CSV file, for a spreadsheet."""
+        query = {"month": month, "group_by": group_by, "user": user, "agent_id": agent_id, "model": model}
+        raw = await self._transport.fetch("GET", "/v1/usage", query=query | {"format": "csv"})
+        return raw.decode()
+
+    def turns(
+        self,
+        *,
+        month: str | None = None,
+        day: str | None = None,
+        user: str | None = None,
+        agent_id: str | None = None,
+        model: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncGenerator[UsageTurn, None]:
+        """The turns that a month counts, newest first: what each has used. `day` is one day of it (`2026-11-30`)."""
+        query = {"month": month, "day": day, "user": user, "agent_id": agent_id, "model": model}
+        return self._pages("/v1/usage/turns", UsageTurn, limit=limit, **query)

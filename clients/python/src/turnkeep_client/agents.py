@@ -17,8 +17,8 @@ import msgspec
 
 from turnkeep_client.errors import ConnectionLost
 from turnkeep_client.stream import TURN_HEADER
-from turnkeep_client.transport import Refusal, Resource, Transport, lines_of, part
-from turnkeep_client.wire import Agent, ToolSecret
+from turnkeep_client.transport import Refusal, Resource, Transport, given, lines_of, part
+from turnkeep_client.wire import Accepted, Agent, AllowedImage, McpConnection, McpTools, ToolSecret
 from turnkeep_client.wire.base import without_unset
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.errors import Defect, InvalidRequest, NotFound, WorldError
@@ -33,6 +33,7 @@ SKILL_FILE = "SKILL.md"
 class AgentFields(TypedDict, total=False):
     """What an agent is made of, beside its name."""
 
+    avatar: str
     description: str
     starters: Sequence[str]
     instructions: str
@@ -77,6 +78,10 @@ class Agents(Resource):
         """Delete an agent. Its conversations stay."""
         await self._transport.fetch("DELETE", f"/v1/agents/{part(agent_id)}")
 
+    def sandbox_images(self) -> AsyncGenerator[AllowedImage, None]:
+        """The images that agents can name in `environment`, with their Python packages."""
+        return self._pages("/v1/sandbox-images", AllowedImage)
+
     async def rotate_tool_secret(self, agent_id: str) -> str:
         """Make a new secret for the signatures of the agent's tool calls. It is shown only here."""
         made = await self._transport.call("POST", f"/v1/agents/{part(agent_id)}/tool_secret", ToolSecret)
@@ -93,6 +98,32 @@ class Agents(Resource):
     async def remove_skill(self, agent_id: str, name: str) -> Agent:
         """Take a skill away from an agent."""
         return await self._transport.call("DELETE", f"/v1/agents/{part(agent_id)}/skills/{part(name)}", Agent)
+
+    async def try_unsaved(
+        self,
+        spec: Mapping[str, Any],
+        message: str,
+        *,
+        agent_id: str | None = None,
+        conversation_id: str | None = None,
+    ) -> Accepted:
+        """Ask an agent that is not saved. Its conversation is in no list. Masked secrets are those of `agent_id`."""
+        body = given(agent=dict(spec), message=message, agent_id=agent_id, conversation_id=conversation_id)
+        return await self._transport.call("POST", "/v1/agents/try", Accepted, body=body)
+
+    async def mcp_tools(self, server: Mapping[str, Any], *, agent_id: str | None = None) -> McpTools:
+        """List the tools of an MCP server, before an agent with it is saved. Masked secrets are those of `agent_id`."""
+        body = given(server=dict(server), agent_id=agent_id)
+        return await self._transport.call("POST", "/v1/mcp/tools", McpTools, body=body)
+
+    def mcp_connections(self, *, limit: int | None = None) -> AsyncGenerator[McpConnection, None]:
+        """The connections of the workspace to MCP servers that ask for authorization. A person makes one on
+        the page."""
+        return self._pages("/v1/mcp/connections", McpConnection, limit=limit)
+
+    async def delete_mcp_connection(self, connection_id: str) -> None:
+        """Forget the tokens of a connection."""
+        await self._transport.fetch("DELETE", f"/v1/mcp/connections/{part(connection_id)}")
 
     def run(self, agent_id: str, prompt: str, *, attachment_ids: Sequence[str] | None = None) -> RunStream:
         """Run an agent once, without a conversation. A run cannot be resumed: leaving the stream stops it."""

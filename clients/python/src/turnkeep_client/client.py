@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from turnkeep_client.account import Erasures, Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
 from turnkeep_client.agents import Agents
-from turnkeep_client.conversations import Conversations
+from turnkeep_client.conversations import Conversations, FeedbackResource, ShareLinks
 from turnkeep_client.discovery import ServerAddress, find_server
 from turnkeep_client.files import FileResource
 from turnkeep_client.knowledge import Pages, Tables
@@ -72,6 +72,8 @@ class AsyncTurnkeep:
         self._transport = transport
         self.turns = Turns(transport)
         self.conversations = Conversations(transport)
+        self.shares = ShareLinks(transport)
+        self.feedback = FeedbackResource(transport)
         self.files = FileResource(transport)
         self.agents = Agents(transport)
         self.pages = Pages(transport)

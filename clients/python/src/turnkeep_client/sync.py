@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from turnkeep_client.account import Erasures, Keys, Models, NativeTools, Tokens, UsageResource, Users, Workspaces
 from turnkeep_client.agents import Agents, RunLine, RunStream
 from turnkeep_client.client import AsyncTurnkeep
-from turnkeep_client.conversations import Conversations
+from turnkeep_client.conversations import Conversations, FeedbackResource, ShareLinks
 from turnkeep_client.discovery import ServerAddress
 from turnkeep_client.files import FileResource
 from turnkeep_client.knowledge import Pages, Tables
@@ -396,7 +396,12 @@ class SyncTurns(SyncResource[Turns]):
     results = _blocking(Turns.results)
     steer = _blocking(Turns.steer)
     stream_url = _blocking(Turns.stream_url)
+    rate = _blocking(Turns.rate)
+    unrate = _blocking(Turns.unrate)
     trace = _blocking(Turns.trace)
+    timeline = _blocking(Turns.timeline)
+    span = _blocking(Turns.span)
+    replay = _blocking(Turns.replay)
     regenerate = _streaming(Turns.regenerate)
     edit = _streaming(Turns.edit)
 
@@ -408,6 +413,8 @@ class SyncConversations(SyncResource[Conversations]):
     get = _blocking(Conversations.get)
     rename = _blocking(Conversations.rename)
     update = _blocking(Conversations.update)
+    folders = _blocking(Conversations.folders)
+    rename_folder = _blocking(Conversations.rename_folder)
     delete = _blocking(Conversations.delete)
     erase = _blocking(Conversations.erase)
     restore = _blocking(Conversations.restore)
@@ -416,6 +423,20 @@ class SyncConversations(SyncResource[Conversations]):
     replay = _blocking(Conversations.replay)
     export = _blocking(Conversations.export)
     import_ = _blocking(Conversations.import_)
+
+
+class SyncShareLinks(SyncResource[ShareLinks]):
+    create = _blocking(ShareLinks.create)
+    list = _iterating(ShareLinks.list)
+    revoke = _blocking(ShareLinks.revoke)
+    open = _blocking(ShareLinks.open)
+    read_file = _blocking(ShareLinks.read_file)
+
+
+class SyncFeedback(SyncResource[FeedbackResource]):
+    list = _iterating(FeedbackResource.list)
+    of = _iterating(FeedbackResource.of)
+    export = _blocking(FeedbackResource.export)
 
 
 class SyncFiles(SyncResource[FileResource]):
@@ -439,9 +460,14 @@ class SyncAgents(SyncResource[Agents]):
     update = _blocking(Agents.update)
     replace = _blocking(Agents.replace)
     delete = _blocking(Agents.delete)
+    sandbox_images = _iterating(Agents.sandbox_images)
     rotate_tool_secret = _blocking(Agents.rotate_tool_secret)
     add_skill = _blocking(Agents.add_skill)
     remove_skill = _blocking(Agents.remove_skill)
+    try_unsaved = _blocking(Agents.try_unsaved)
+    mcp_tools = _blocking(Agents.mcp_tools)
+    mcp_connections = _iterating(Agents.mcp_connections)
+    delete_mcp_connection = _blocking(Agents.delete_mcp_connection)
 
     def run(self, agent_id: str, prompt: str, *, attachment_ids: Sequence[str] | None = None) -> SyncRun:
         """Run an agent once, without a conversation."""
@@ -532,6 +558,8 @@ class SyncWorkspaces(SyncResource[Workspaces]):
 
 class SyncUsage(SyncResource[UsageResource]):
     get = _blocking(UsageResource.get)
+    csv = _blocking(UsageResource.csv)
+    turns = _iterating(UsageResource.turns)
 
 
 class Turnkeep:
@@ -581,6 +609,8 @@ class Turnkeep:
         """Whether the thread counts this client. One that was made from another client counts as that one."""
         self.turns = SyncTurns(loop, inner.turns)
         self.conversations = SyncConversations(loop, inner.conversations)
+        self.shares = SyncShareLinks(loop, inner.shares)
+        self.feedback = SyncFeedback(loop, inner.feedback)
         self.files = SyncFiles(loop, inner.files)
         self.agents = SyncAgents(loop, inner.agents)
         self.pages = SyncPages(loop, inner.pages)

@@ -1,4 +1,4 @@
-"""Turns: ask, follow, wait, stop, and read what happened."""
+"""Turns: ask, follow, wait, stop, rate, and read what happened."""
 
 import secrets
 from collections.abc import Sequence
@@ -6,12 +6,13 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import msgspec
 
+from turnkeep_client.conversations import Provider
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.stream import Answer, TurnRequest, TurnStream
 from turnkeep_client.transport import Resource, given, part
-from turnkeep_client.wire import Accepted, Steering, StreamUrl, Turn
+from turnkeep_client.wire import Accepted, Feedback, Replay, SpanContent, Steering, StreamUrl, Timeline, Turn
 from turnkeep_client.wire.blocks import JsonObject
-from turnkeep_client.wire.conversations import ConversationFields, IfBusy, StreamFormat
+from turnkeep_client.wire.conversations import ConversationFields, IfBusy, Rating, StreamFormat
 
 Blocks = str | list[JsonObject]
 """A message: text, or blocks such as `{"type": "text", "text": …}` and `{"type": "image", …}`."""
@@ -150,6 +151,30 @@ class Turns(Resource):
         body = given(after=after, format=format, ttl_seconds=ttl_seconds)
         path = f"/v1/turns/{part(turn_id)}/stream-url"
         return await self._transport.call("POST", path, StreamUrl, body=body, is_safe=True)
+
+    async def rate(self, turn_id: str, rating: Rating, *, comment: str | None = None) -> Feedback:
+        """Say what the user thinks of an answer: `up` or `down`. It replaces what they said before."""
+        body = {"rating": rating, "comment": comment}
+        return await self._transport.call("PUT", f"/v1/turns/{part(turn_id)}/feedback", Feedback, body=body)
+
+    async def unrate(self, turn_id: str) -> None:
+        """Take the rating back."""
+        await self._transport.fetch("DELETE", f"/v1/turns/{part(turn_id)}/feedback")
+
+    async def timeline(self, turn_id: str) -> Timeline:
+        """What happened in the turn: model calls, tools, waits, retries and takeovers, with times, tokens and cost."""
+        return await self._transport.call("GET", f"/v1/turns/{part(turn_id)}/timeline", Timeline)
+
+    async def span(self, turn_id: str, span_id: str) -> SpanContent:
+        """What one span of the timeline has in it: arguments and result of a tool, or what the model said."""
+        path = f"/v1/turns/{part(turn_id)}/timeline/{part(span_id)}"
+        return await self._transport.call("GET", path, SpanContent)
+
+    async def replay(self, turn_id: str, *, iteration: int | None = None, provider: Provider | None = None) -> Replay:
+        """Exactly what one call of the model was sent, by default the last one. For service keys, and for admins in
+        their own conversations."""
+        query = {"iteration": iteration, "provider": provider}
+        return await self._transport.call("GET", f"/v1/turns/{part(turn_id)}/replay", Replay, query=query)
 
     async def trace(self, turn_id: str) -> list[JsonObject]:
         """Every event and log line of a turn, in order (service keys only)."""

@@ -183,7 +183,10 @@ async def _asked(call: ApiCall[Any, WireQuery], body: SdkRequest, chat: Conversa
             return (await regenerate(call, asked, known)).turn
     elif chat is not None and body.message_id is not None:
         known = await turn_of_message(call, chat, body.message_id)
-        if known is not None and await is_asked(call, known, asked):
+        # Only the last question can be a repeated request. An earlier one is edited, also with the same words: the page
+        # has dropped what followed it.
+        is_last = known is not None and known == (chat.running_turn_id or chat.head_turn_id)
+        if known is not None and is_last and await is_asked(call, known, asked):
             return await call.runtime.store.turn(call.principal, known)
     return (await ask(call, asked, chat, beside=known)).turn
 

@@ -2,8 +2,12 @@
 
 This module knows paths and headers, and nothing of what the page does. Every address of the page is answered with the
 same document; the script of the page decides what to show there. So is an address that does not exist, with status 404,
-if a person opens it with a browser. `/embed` is a second document, the only one that pages of other origins may show in
-a frame, and `/embed.js` is a script for their own documents.
+if a person opens it with a browser. `/embed` is a second document, which pages of other origins may show in a frame,
+and `/embed.js` is a script for their own documents.
+
+`/preview` is a third document, in which the page draws what a model or a file has written as HTML, SVG or Mermaid. It
+is sandboxed: it has an origin of its own that equals no other, no cookie, no network, and runs no scripts but those
+with the nonce of its response.
 
 What the operator sets about the page goes into the documents as elements without script: the brand, and who may embed
 the chat.
@@ -12,6 +16,7 @@ the chat.
 import gzip
 import hashlib
 import re
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from html import escape
@@ -32,15 +37,23 @@ MISSING = "none: this installation was built without it. Run `scripts/web build`
 """What a server says that has no page. pip packs a checkout without its page, and shows nothing of it."""
 
 DOCUMENT = "/index.html"
-PATHS = frozenset({"/", "/settings", "/invite"})
-ADDRESSES = ("/c/", "/settings/", "/turns/")
+SHARE = "/share"
+"""What a share link shows. No browser keeps it, and no search engine lists it."""
+PATHS = frozenset({"/", "/settings", "/invite", "/trash", SHARE})
+ADDRESSES = ("/c/", "/settings/", "/turns/", "/agents/")
 """Paths that the script of the page handles, and how others begin."""
 EMBED = "/embed"
 EMBED_DOCUMENT = "/embed.html"
 EMBED_SCRIPT = "/embed.js"
+PREVIEW = "/preview"
+PREVIEW_DOCUMENT = "/preview.html"
 BRAND_STYLE = "/brand.css"
 BRAND_LOGO = "/brand/logo"
 ASSETS = "/assets/"
+DEFAULT_SHARE_DAYS = 90
+"""How long the script of the page takes a share link to last at most, unless the document says otherwise."""
+PREVIEW_ASSETS = (f"{ASSETS}preview-", f"{ASSETS}mermaid.")
+"""The scripts of the preview. Its document has no origin, so they count as those of another one."""
 
 POLICY = "; ".join(
     (
@@ -51,6 +64,7 @@ POLICY = "; ".join(
         "media-src 'self' blob:",
         "font-src 'self'",
         "connect-src 'self'{uploads}",
+        "frame-src 'self'",
         "base-uri 'none'",
         "form-action 'self'",
         "frame-ancestors {ancestors}",
@@ -60,6 +74,21 @@ POLICY = "; ".join(
 )
 """`{uploads}` is the origin of the bucket, if browsers upload files to one. `{ancestors}` are the origins whose pages
 may frame the document."""
+PREVIEW_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'nonce-{nonce}'",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        "font-src data:",
+        "media-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors {ancestors}",
+        "sandbox allow-scripts",
+    )
+)
+"""`{nonce}` is new in each response. `{ancestors}` are this origin, and those that may frame the embedded chat."""
 LOGO_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
 """A logo is a picture in a page. If it is an SVG that is opened by itself, none of its scripts runs."""
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-]+(?::\d+)?|https?://\[[0-9a-fA-F:]+\](?::\d+)?")
@@ -71,12 +100,14 @@ _GUARD = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
+_UNLISTED = {"cache-control": "no-store", "x-robots-tag": "noindex, nofollow"}
 _EMBED_GUARD = {
     **{name: value for name, value in _GUARD.items() if name != "x-frame-options"},
     # A host page that is isolated (`Cross-Origin-Embedder-Policy`) shows only frames that say both.
     "cross-origin-resource-policy": "cross-origin",
     "cross-origin-embedder-policy": "require-corp",
 }
+_PREVIEW_GUARD = {name: value for name, value in _EMBED_GUARD.items() if name != "cross-origin-opener-policy"}
 _SCRIPT_GUARD = {
     "access-control-allow-origin": "*",
     "cross-origin-resource-policy": "cross-origin",
@@ -93,13 +124,22 @@ _TYPES = {
 _COMPRESSIBLE = frozenset({".css", ".html", ".js", ".svg"})
 
 
-class _PageFile(Struct, frozen=True, kw_only=True):
-    """One file of the page, and whether it is worth compressing."""
+KEPT_BYTES = 1_000_000
+"""Larger files are needed seldom, and read whenever they are asked for. All others are in memory, and stay those of
+this release while another one is installed."""
 
-    body: bytes
+
+class _PageFile(Struct, frozen=True, kw_only=True):
+    """One file of the page, and whether it is worth compressing. A large one is its path."""
+
+    source: bytes | Path
     is_compressible: bool
     media_type: str
     etag: str
+
+    @property
+    def body(self) -> bytes:
+        return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
 
 
 def is_installed() -> bool:
@@ -133,6 +173,8 @@ class BundledPage:
             return "/"
         if _is_embed(path):
             return EMBED
+        if path == PREVIEW and PREVIEW_DOCUMENT in self._files:
+            return PREVIEW
         if path.startswith(ASSETS):
             return ASSETS
         if path in {EMBED_SCRIPT, BRAND_STYLE, BRAND_LOGO} and path in self._files:
@@ -144,10 +186,14 @@ class BundledPage:
         path: str = scope["path"]
         if path.startswith(ASSETS):
             # The names of assets carry a hash of their content.
-            fields = _GUARD | {"cache-control": "public, max-age=31536000, immutable"}
+            guard = _SCRIPT_GUARD if path.startswith(PREVIEW_ASSETS) else _GUARD
+            fields = guard | {"cache-control": "public, max-age=31536000, immutable"}
             policy = POLICY.format(uploads="", ancestors="'none'")
         elif path == EMBED_SCRIPT:
             fields, policy = _SCRIPT_GUARD, POLICY.format(uploads="", ancestors="'none'")
+        elif path == PREVIEW:
+            await self._preview()(scope, receive, send)
+            return
         elif path in {BRAND_STYLE, BRAND_LOGO}:
             fields, policy = _GUARD | {"cache-control": "no-cache"}, LOGO_POLICY
         elif _is_embed(path):
@@ -156,6 +202,8 @@ class BundledPage:
             policy = POLICY.format(uploads=await self._find_uploads(), ancestors=self._ancestors)
         else:
             response = await self._document(given)
+            if path == SHARE:
+                response.headers.update(_UNLISTED)
             await response(scope, receive, send)
             return
         response = self._response(path, given, fields | {"content-security-policy": policy})
@@ -176,6 +224,15 @@ class BundledPage:
         policy = POLICY.format(uploads=await self._find_uploads(), ancestors="'none'")
         fields = _GUARD | {"cache-control": "no-cache", "content-security-policy": policy}
         return self._response(DOCUMENT, given, fields)
+
+    def _preview(self) -> Response:
+        """The document of a preview, which only the page and the embedded chat may frame."""
+        nonce = secrets.token_urlsafe(16)
+        ancestors = "'self'" if self._ancestors == "'none'" else f"'self' {self._ancestors}"
+        document = self._files[PREVIEW_DOCUMENT].body.decode().replace("<script ", f'<script nonce="{nonce}" ')
+        policy = PREVIEW_POLICY.format(nonce=nonce, ancestors=ancestors)
+        fields = _PREVIEW_GUARD | {"cache-control": "no-store", "content-security-policy": policy}
+        return Response(document, 200, fields, _TYPES[".html"])
 
     async def _find_uploads(self) -> str:
         """The origin of the bucket, as the policy lists it. While the bucket cannot be asked, the policy names none;
@@ -199,7 +256,7 @@ class BundledPage:
             return Response(status_code=304, headers=headers)
         if file.is_compressible and b"gzip" in given.get(b"accept-encoding", b""):
             headers["content-encoding"] = "gzip"
-            return Response(_compressed(file.body), 200, headers, file.media_type)
+            return Response(_compressed(file.source), 200, headers, file.media_type)
         return Response(file.body, 200, headers, file.media_type)
 
 
@@ -212,16 +269,21 @@ def _read(folder: Path) -> dict[str, _PageFile]:
     found: dict[str, _PageFile] = {}
     for file in sorted(folder.rglob("*")) if folder.is_dir() else ():
         if file.is_file() and not file.name.startswith("."):
-            found[f"/{file.relative_to(folder).as_posix()}"] = _page_file(file.read_bytes(), file.suffix)
+            is_kept = file.stat().st_size <= KEPT_BYTES
+            found[f"/{file.relative_to(folder).as_posix()}"] = _page_file(
+                file.read_bytes() if is_kept else file, file.suffix
+            )
     return found
 
 
-def _page_file(body: bytes, suffix: str) -> _PageFile:
+def _page_file(source: bytes | Path, suffix: str) -> _PageFile:
+    # The build names large files by what is in them.
+    known_by = source if isinstance(source, bytes) else source.name.encode()
     return _PageFile(
-        body=body,
+        source=source,
         is_compressible=suffix in _COMPRESSIBLE,
         media_type=_TYPES.get(suffix) or PICTURE_TYPES.get(suffix, "application/octet-stream"),
-        etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
+        etag=f'"{hashlib.sha256(known_by).hexdigest()[:32]}"',
     )
 
 
@@ -252,6 +314,8 @@ def _branded_document(document: str, settings: Settings, hosts: Sequence[str]) -
     if settings.brand_colors:
         # After the style sheets of the page, because it sets the same variables.
         head.append(f'<link rel="stylesheet" href="{BRAND_STYLE}">')
+    if settings.share_link_days != DEFAULT_SHARE_DAYS:
+        head.append(f'<meta name="turnkeep-share-days" content="{settings.share_link_days:g}">')
     if hosts:
         head.append(f'<meta name="turnkeep-hosts" content="{escape(" ".join(hosts))}">')
     return document.replace("</head>", "".join([*head, "</head>"]), 1)
@@ -273,6 +337,6 @@ def brand_style(colors: Sequence[str]) -> str:
 
 
 @cache
-def _compressed(body: bytes) -> bytes:
+def _compressed(source: bytes | Path) -> bytes:
     """Compressed at the first request for it: most processes never serve the page."""
-    return gzip.compress(body, mtime=0)
+    return gzip.compress(source if isinstance(source, bytes) else source.read_bytes(), mtime=0)

@@ -46,6 +46,7 @@ REQUEST_HEADERS = (
     "Last-Event-ID",
     "Range",
     "Traceparent",
+    "Turnkeep-Share",
     "Turnkeep-Workspace",
     "User-Agent",
     "X-Request-Id",

@@ -186,9 +186,9 @@ def problem_response(error: Exception, *, request_id: str) -> Response:
         request_id=request_id,
         **_where(ours),
     )
-    return Response(
-        msgspec.json.encode(body), status, headers=_headers(error, ours, status), media_type="application/problem+json"
-    )
+    # A cache must not give the answer to one caller to another, who may be allowed what this one is not.
+    headers = {"cache-control": "no-store", **_headers(error, ours, status)}
+    return Response(msgspec.json.encode(body), status, headers=headers, media_type="application/problem+json")
 
 
 def _where(error: TurnkeepError) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from turnkeep.clock import system_clock
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound, OutOfScope, Unauthorized
 from turnkeep.ids import AgentId, KeyId, OrgId, WorkspaceId
 from turnkeep.model.principals import ApiKey, Feature, Member, Principal, Workspace
-from turnkeep.model.sessions import PageSession
+from turnkeep.model.sessions import PageSession, SignedIn
 from turnkeep.store.ports import DirectoryStore, Store
 from turnkeep_client.wire.account import TurnSource
 
@@ -35,6 +35,8 @@ PAGE_COOKIE = "tkp_"
 """How the value of that cookie begins."""
 INVITE = "tki_"
 """How the secret of an invite begins."""
+SHARE = "tks_"
+"""How the token of a share link begins."""
 USE_SECONDS = 300
 """How exact the time of the last use of a session is: noting it costs a write."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -247,15 +249,12 @@ class Authenticator:
         check_enabled(member)
         if system_clock() - session.last_used_at > USE_SECONDS * 1000:
             await self._store.use_session(session.id)
-        principal = Principal(
-            org_id=workspace.org_id,
-            workspace_id=workspace.id,
-            user_id=member.id,
-            role=member.role,
-            user=member.shown,
-        )
         return Identity(
-            principal=principal, source="ui", workspace=workspace, session=session, expires_at=session.expires_at
+            principal=page_principal(found),
+            source="ui",
+            workspace=workspace,
+            session=session,
+            expires_at=session.expires_at,
         )
 
     async def _known_key(self, org_id: OrgId, key_id: KeyId) -> KnownKey:
@@ -282,6 +281,18 @@ class Authenticator:
             member = await self._store.ensure_member(org_id, workspace_id, external_id)
         check_enabled(member)
         return member
+
+
+def page_principal(found: SignedIn) -> Principal:
+    """The user of a session of the page."""
+    member, workspace = found.member, found.workspace
+    return Principal(
+        org_id=workspace.org_id,
+        workspace_id=workspace.id,
+        user_id=member.id,
+        role=member.role,
+        user=member.shown,
+    )
 
 
 def _check_user_headers(headers: Headers, workspace_id: WorkspaceId) -> None:
@@ -349,7 +360,7 @@ def hash_key(key: str) -> bytes:
 def refuse_key_in_query(query_string: bytes) -> None:
     """Raises Unauthorized for a key in the query, even a valid one: addresses end up in logs and browser histories."""
     for name, value in parse_qsl(query_string.decode("latin-1"), keep_blank_values=True):
-        if name.lower() in _KEY_NAMES or value.startswith(("tk_", USER_TOKEN, PAGE_COOKIE, INVITE)):
+        if name.lower() in _KEY_NAMES or value.startswith(("tk_", USER_TOKEN, PAGE_COOKIE, INVITE, SHARE)):
             raise Unauthorized("A key does not belong into a query string. Send it as `Authorization: Bearer …`.")
 
 

@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
-import jwt
 import msgspec
 from msgspec import Struct
 
@@ -264,12 +263,16 @@ class IdentityProviderClient:
         self, http: aiohttp.ClientSession, metadata: ProviderMetadata, token: str, nonce: str
     ) -> dict[str, Any]:
         """The claims of the ID token. Raises Unauthorized if anything about it is wrong."""
+        import jwt  # takes ten megabytes, and most servers have no identity provider
+
         try:
             header = jwt.get_unverified_header(token)
             algorithm = header.get("alg")
             if algorithm not in ALGORITHMS:
                 raise jwt.InvalidAlgorithmError(f"the algorithm {algorithm!r} is not accepted")
             key = await self._key(http, metadata, header.get("kid"))
+            if key is None:
+                raise jwt.InvalidKeyError("the provider does not list the key that signed it")
             claims: dict[str, Any] = jwt.decode(
                 token,
                 jwt.PyJWK(key, key.get("alg", algorithm)),
@@ -290,16 +293,16 @@ class IdentityProviderClient:
             raise Unauthorized(f"The ID token names no subject. {AGAIN}")
         return claims
 
-    async def _key(self, http: aiohttp.ClientSession, metadata: ProviderMetadata, key_id: str | None) -> dict[str, Any]:
-        """The provider's key of this id. Keys are fetched again when they are old, or do not have it."""
+    async def _key(
+        self, http: aiohttp.ClientSession, metadata: ProviderMetadata, key_id: str | None
+    ) -> dict[str, Any] | None:
+        """The provider's key of this id, if it lists one. Keys are fetched again when they are old, or lack it."""
         age = time.monotonic() - self._keys[0]
         found = None if age >= FRESH_SECONDS else _key_named(self._keys[1], key_id)
         if found is None and age >= REFETCH_SECONDS:
             fetched = await self._fetched(http, "GET", metadata.jwks_uri, _KeySet)
             self._keys = time.monotonic(), fetched.keys
             found = _key_named(fetched.keys, key_id)
-        if found is None:
-            raise jwt.InvalidKeyError("the provider does not list the key that signed it")
         return found
 
     async def _completed(

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,13 +16,21 @@ from turnkeep.api.identity.authentication import USER_CHARS, check_enabled
 from turnkeep.api.identity.service_keys import check_unlimited, make_key, narrowed, within_limits_of
 from turnkeep.api.identity.tokens import Claims, UserTokens
 from turnkeep.api.identity.users import shown_users
-from turnkeep.api.native.query_parameters import ListQuery, RevocationQuery, UsageQuery, UsersQuery, page_of
-from turnkeep.clock import system_clock
+from turnkeep.api.native.query_parameters import (
+    ListQuery,
+    RevocationQuery,
+    UsageQuery,
+    UsageTurnsQuery,
+    UsersQuery,
+    page_of,
+)
+from turnkeep.clock import month_of, system_clock
 from turnkeep.errors import Forbidden, NotFound, OutOfScope
 from turnkeep.ids import AgentId, ErasureId, KeyId, OrgId, UserId, WorkspaceId
 from turnkeep.knowledge.csv_files import csv_lines
 from turnkeep.model.principals import LIMITS, Member, Principal, UserRef, Workspace
 from turnkeep.runtime import Runtime
+from turnkeep.store.commands import UsageFilter
 from turnkeep_client import wire
 from turnkeep_client.wire.account import MonthlyUsage
 
@@ -256,22 +263,19 @@ async def read_usage(call: ApiCall[Nothing, UsageQuery]) -> ASGIApp:
     """The user's month; for a service key that acts for no user, the workspace's. `key` is what that key itself may.
 
     With `group_by`, an admin reads the whole workspace, and `rows` has what each group used. `user` and `agent_id`
-    narrow it. A member reads their own alone.
+    narrow it, and so does `model`. A member reads their own alone.
     """
-    query, principal, store = call.query, call.principal, call.runtime.store
+    query, store = call.query, call.runtime.store
     user = await _user_of_usage(call)
-    user_id = None if user is None else UserId(user.id)
-    agent_id = None if query.agent_id is None else AgentId(known_id(query.agent_id, "agent"))
-    if agent_id is not None:
-        principal.check_agent(agent_id)
-    # Whose usage an admin reads is decided here. The store decides it for the others.
-    reader = structs.replace(principal, user_id=None, role="service", key_id=None) if _is_admin(call) else principal
+    user_id, reader = None if user is None else UserId(user.id), _reader_of_usage(call)
     used = await store.usage(reader, month=query.month, user_id=user_id)
-    read = partial(store.usage_rows, reader, month=used.month, user_id=user_id, agent_id=agent_id)
-    rows = await read(group_by=query.group_by or "source")
-    if agent_id is not None:
-        used = _of_agent(used, rows if query.group_by in {None, "source"} else await read(group_by="source"))
-    used = _with_rows(structs.replace(used, user=user), rows, query)
+    only = _filter_of(call, month=used.month, user_id=user_id)
+    rows = await store.usage_rows(reader, only, group_by=query.group_by or "source")
+    if only.agent_id is not None or only.model is not None:
+        is_by_source = query.group_by in {None, "source"}
+        used = _of_part(used, rows if is_by_source else await store.usage_rows(reader, only, group_by="source"))
+    limits = await store.limit_uses(reader, month=used.month, user_id=user_id)
+    used = _with_rows(structs.replace(used, user=user, limits=limits), rows, query)
     if query.group_by == "user":
         used = structs.replace(used, rows=await _named(call, used.rows))
     if query.format == "csv":
@@ -279,16 +283,61 @@ async def read_usage(call: ApiCall[Nothing, UsageQuery]) -> ASGIApp:
     return json_response(used)
 
 
+@endpoints.add(
+    "GET",
+    "/v1/usage/turns",
+    policy=Policy.MEMBER,
+    query=UsageTurnsQuery,
+    responses=(ResponseSpec(status=200, meaning="Turns, newest first", type=wire.Page[wire.UsageTurn]),),
+    errors=(404,),
+)
+async def list_usage_turns(call: ApiCall[Nothing, UsageTurnsQuery]) -> ASGIApp:
+    """The turns that the usage of a month counts: when, for whom, with which model, and what each has used.
+
+    An admin reads those of the whole workspace. A member reads their own alone. Turns that are erased, or whose
+    conversation is deleted, stay counted but are not listed.
+    """
+    query, principal, store = call.query, call.principal, call.runtime.store
+    user = await _user_of_usage(call)
+    month = query.month or month_of(system_clock())
+    only = _filter_of(call, month=month, user_id=None if user is None else UserId(user.id), day=query.day)
+    page = await store.usage_turns(_reader_of_usage(call), only, limit=query.limit, cursor=query.cursor or None)
+    users = await shown_users(store, principal, [turn.user_id for turn in page.data])
+    data = [views.usage_turn_of(turn, users.get(turn.user_id)) for turn in page.data]
+    return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
+
+
+def _reader_of_usage(call: ApiCall[Any, Any]) -> Principal:
+    """Whose usage an admin reads is decided here. The store decides it for the others."""
+    principal = call.principal
+    return structs.replace(principal, user_id=None, role="service", key_id=None) if _is_admin(call) else principal
+
+
+def _filter_of(
+    call: ApiCall[Any, UsageQuery] | ApiCall[Any, UsageTurnsQuery],
+    *,
+    month: str,
+    user_id: UserId | None,
+    day: str | None = None,
+) -> UsageFilter:
+    query = call.query
+    agent_id = None if query.agent_id is None else AgentId(known_id(query.agent_id, "agent"))
+    if agent_id is not None:
+        call.principal.check_agent(agent_id)
+    return UsageFilter(month=month, day=day, user_id=user_id, agent_id=agent_id, model=query.model)
+
+
 def _is_admin(call: ApiCall[Any, Any]) -> bool:
     """Whether the caller may read what others used. A token with scopes manages nothing, and reads its user's own."""
     return call.principal.role == "admin" and call.principal.scopes is None
 
 
-async def _user_of_usage(call: ApiCall[Any, UsageQuery]) -> UserRef | None:
+async def _user_of_usage(call: ApiCall[Any, UsageQuery] | ApiCall[Any, UsageTurnsQuery]) -> UserRef | None:
     """The user whose usage is read; None for that of the workspace. Raises NotFound if the caller may not read it."""
     query, principal = call.query, call.principal
     if query.user is None:
-        return None if _is_admin(call) and query.group_by is not None else principal.user
+        is_of_all = isinstance(query, UsageTurnsQuery) or query.group_by is not None
+        return None if _is_admin(call) and is_of_all else principal.user
     member = await call.runtime.store.member(principal.org_id, principal.workspace_id, query.user)
     if principal.user_id not in {None, member.id} and not _is_admin(call):
         raise NotFound("No such user.")
@@ -307,8 +356,8 @@ def _with_rows(used: MonthlyUsage, rows: Sequence[wire.UsageRow], query: UsageQu
     )
 
 
-def _of_agent(used: MonthlyUsage, by_source: Sequence[wire.UsageRow]) -> MonthlyUsage:
-    """The same totals of one agent alone."""
+def _of_part(used: MonthlyUsage, by_source: Sequence[wire.UsageRow]) -> MonthlyUsage:
+    """The same totals of one agent or model alone."""
     messages = {row.group: row.messages for row in by_source}
     return structs.replace(
         used,

@@ -8,6 +8,8 @@ A run is one turn of an agent in a sandbox, without a conversation. The response
 """
 
 import asyncio
+import base64
+import binascii
 import re
 import secrets
 from collections import Counter
@@ -22,22 +24,29 @@ from msgspec import UNSET
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
-from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
+from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.responses import json_response, no_content
 from turnkeep.api.native.query_parameters import ListQuery, PageQuery, page_of
 from turnkeep.api.native.skills import check_skill, check_skill_names
-from turnkeep.api.native.turns import TURN_HEADER, check_attachments
+from turnkeep.api.native.turns import TURN_HEADER, accepted, check_attachments
 from turnkeep.api.views import agent_for, agent_of
 from turnkeep.config import MASK, SandboxImage
 from turnkeep.engine import Draining, Options, Question
 from turnkeep.errors import Forbidden, InvalidRequest, NotFound, WorldError
-from turnkeep.ids import AgentId, OrgId, TurnId
+from turnkeep.fair_queue import owner_of
+from turnkeep.ids import AgentId, ConversationId, OrgId, TurnId
 from turnkeep.model.agents import AgentSpec, SecretPlace, with_secrets
 from turnkeep.model.principals import Principal
 from turnkeep.providers.ports import Providers
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import NewConversation
-from turnkeep.tools.call_identity import HEADER_PREFIX, check_placeholders, check_url_placeholders, texts_in
+from turnkeep.tools.call_identity import (
+    HEADER_PREFIX,
+    PLACEHOLDER,
+    check_placeholders,
+    check_url_placeholders,
+    texts_in,
+)
 from turnkeep.tools.ports import Tools
 from turnkeep.tools.schemas import check_all_declared
 from turnkeep.tools.vault import SecretUnreadable, Vault
@@ -55,7 +64,7 @@ from turnkeep_client.wire.agents import (
     NamedTool,
     NewAgent,
 )
-from turnkeep_client.wire.blocks import JsonValue, Text
+from turnkeep_client.wire.blocks import JsonObject, JsonValue, Text
 from turnkeep_client.wire.events import Failure, Result
 from turnkeep_client.wire.sandbox import Ending, ErrorLine, Line, ResultLine, encode_line
 
@@ -67,6 +76,11 @@ UNSENT_BYTES = 16 * 1024 * 1024
 """A client that has this much unread data is disconnected."""
 MODEL_SECONDS = 5.0
 
+EMOJI_CHARS = 32
+"""An emoji may be a sequence: of a family, of a flag, with a colour of the skin."""
+
+_EMOJI = re.compile(r"[^\s\x00-\x7f][^\s\x00-\x22\x24-\x29\x2b-\x2f\x3a-\x7f]*|[0-9#*]\ufe0f?\u20e3")
+_PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,", re.IGNORECASE)
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
@@ -98,7 +112,7 @@ _OURS = frozenset(
     responses=(ResponseSpec(status=200, meaning="Agents, newest first", type=wire.Page[Agent]),),
 )
 async def list_agents(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
-    """The agents of the workspace. Members see id, name, description, starters and model of each."""
+    """The agents of the workspace. Members see id, name, avatar, description, starters and model of each."""
     page = await call.runtime.store.agents(call.principal, limit=call.query.limit, cursor=call.query.cursor or None)
     data = [agent_for(call.principal, agent) for agent in page.data]
     return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
@@ -110,10 +124,11 @@ async def list_agents(call: ApiCall[Nothing, PageQuery]) -> ASGIApp:
     policy=Policy.ADMIN,
     body=NewAgent,
     responses=(ResponseSpec(status=201, meaning="The new agent", type=Agent),),
-    errors=(507,),
+    errors=(409, 507),
 )
 async def create_agent(call: ApiCall[NewAgent, Nothing]) -> ASGIApp:
-    """Save an agent. `warnings` say what does not work just now. `tool_secret` is shown only here."""
+    """Save an agent. `warnings` say what does not work just now. `tool_secret` is shown only here. A name can be given
+    once in a workspace."""
     make, warnings = await _checked(call, None)
     secret, sealed = _new_tool_secret(call)
     spec = msgspec.structs.replace(make(None), tool_secret=sealed)
@@ -123,17 +138,17 @@ async def create_agent(call: ApiCall[NewAgent, Nothing]) -> ASGIApp:
 
 @endpoints.add("GET", ONE, policy=Policy.MEMBER, responses=(AGENT,), errors=(404,))
 async def read_agent(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
-    """One agent. Members see its id, name, description, starters and model."""
+    """One agent. Members see its id, name, avatar, description, starters and model."""
     return json_response(agent_for(call.principal, await call.runtime.store.agent(call.principal, _id(call))))
 
 
-@endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=AgentPatch, responses=(AGENT,), errors=(404, 507))
+@endpoints.add("PATCH", ONE, policy=Policy.ADMIN, body=AgentPatch, responses=(AGENT,), errors=(404, 409, 507))
 async def change_agent(call: ApiCall[AgentPatch, Nothing]) -> ASGIApp:
     """Change some fields of an agent. A turn that runs keeps the agent it was claimed with."""
     return await _save_again(call)
 
 
-@endpoints.add("PUT", ONE, policy=Policy.ADMIN, body=NewAgent, responses=(AGENT,), errors=(404, 507))
+@endpoints.add("PUT", ONE, policy=Policy.ADMIN, body=NewAgent, responses=(AGENT,), errors=(404, 409, 507))
 async def replace_agent(call: ApiCall[NewAgent, Nothing]) -> ASGIApp:
     """Give an agent other fields, all of them. Secrets that come masked stay as they are."""
     return await _save_again(call)
@@ -186,6 +201,20 @@ async def list_tools(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
 
 
 @endpoints.add(
+    "GET",
+    "/v1/sandbox-images",
+    policy=Policy.MEMBER,
+    query=ListQuery,
+    responses=(ResponseSpec(status=200, meaning="Images that agents can name", type=wire.Page[wire.AllowedImage]),),
+)
+async def list_sandbox_images(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
+    """The images that the operator lets agents choose for their sandboxes, with their Python packages."""
+    allowed = call.runtime.settings.sandbox_images
+    images = [wire.AllowedImage(name=image.name, packages=image.packages) for image in allowed]
+    return json_response(page_of(images, call.query, name=lambda image: image.name))
+
+
+@endpoints.add(
     "POST",
     "/v1/agents/{agent_id}/runs",
     policy=Policy.MEMBER,
@@ -215,6 +244,65 @@ async def run_agent(call: ApiCall[wire.NewRun, Nothing]) -> ASGIApp:
     return RunResponse(call.runtime, call.principal, claimed.turn.id, pipe)
 
 
+@endpoints.add(
+    "POST",
+    "/v1/agents/try",
+    policy=Policy.ADMIN,
+    body=wire.AgentTrial,
+    responses=(ResponseSpec(status=202, meaning="The turn runs; follow its events", type=wire.Accepted),),
+    errors=(404, 409, 429, 503, 507),
+)
+async def try_agent(call: ApiCall[wire.AgentTrial, Nothing]) -> ASGIApp:
+    """Ask an agent that is not saved, as the body describes it. Its conversation is in no list, and is deleted when it
+    was not used for a while. Each question may come with other settings."""
+    body, principal, runtime = call.body, call.principal, call.runtime
+    before = None if body.agent_id is None else await _saved_agent(call, body.agent_id)
+    make, _ = await _checked(call, before, asked=body.agent)
+    spec = make(before)
+    conversation_id = None
+    if body.conversation_id is not None:
+        conversation_id = ConversationId(known_id(body.conversation_id, "conv"))
+        if (await runtime.store.conversation(principal, conversation_id)).is_listed:
+            raise InvalidRequest("This conversation was not begun by a trial. Leave `conversation_id` out.")
+    question = Question(
+        principal=principal,
+        message=(Text(text=body.message),),
+        conversation_id=conversation_id,
+        new=NewConversation(is_listed=False),
+        agent=spec,
+        options=Options(background=True, source=call.identity.source),
+        workspace=call.identity.workspace,
+    )
+    claimed = await runtime.engine.ask(question)
+    call.notes["turn_id"] = claimed.turn.id
+    return accepted(claimed.turn)
+
+
+async def _saved_agent(call: ApiCall[Any, Any], agent_id: str) -> AgentSpec:
+    return (await call.runtime.store.agent(call.principal, AgentId(known_id(agent_id, "agent")))).spec
+
+
+async def sealed_server(call: ApiCall[Any, Any], server: McpServer, agent_id: str | None) -> JsonObject:
+    """An MCP server as an agent would store it. Masked secrets are those of the saved agent. Raises what saving raises
+    for a server that may not be called."""
+    before = None if agent_id is None else await _saved_agent(call, agent_id)
+    _check_server(server)
+    spec = _spec_of(
+        AgentPatch(mcp_servers=[server]),
+        before or AgentSpec(name="-"),
+        vault=call.runtime.vault,
+        org_id=call.principal.org_id,
+        may_run_commands=_may_run_commands(call),
+    )
+    if server.url is not None:
+        await _trouble_with_address(f"MCP server {server.name}", server.url, call.runtime.tools)
+    return spec.mcp_servers[0]
+
+
+def _may_run_commands(call: ApiCall[Any, Any]) -> bool:
+    return call.identity.is_operator or (call.runtime.settings.allow_mcp_commands and call.principal.is_org_wide)
+
+
 async def _save_again(call: ApiCall[Any, Nothing]) -> ASGIApp:
     before = await call.runtime.store.agent(call.principal, _id(call))
     change, warnings = await _checked(call, before.spec)
@@ -223,12 +311,13 @@ async def _save_again(call: ApiCall[Any, Nothing]) -> ASGIApp:
 
 
 async def _checked(
-    call: ApiCall[Any, Nothing], before: AgentSpec | None
+    call: ApiCall[Any, Nothing], before: AgentSpec | None, *, asked: NewAgent | AgentPatch | None = None
 ) -> tuple[Callable[[AgentSpec | None], AgentSpec], list[str]]:
     """What makes the agent to be stored, with its secrets encrypted, from the stored one; and warnings about what does
     not work just now. The checks take a while, so the agent may have been changed by then."""
     runtime, org_id = call.runtime, call.principal.org_id
-    body = _with_image(call.body, runtime.settings.sandbox_images)
+    body = _with_image(call.body if asked is None else asked, runtime.settings.sandbox_images)
+    body = await _with_small_avatar(body, before, call)
     given = _given_fields(body)
     await asyncio.to_thread(_check_shapes, given, runtime)  # large schemas take a while
     make = partial(
@@ -236,10 +325,30 @@ async def _checked(
         body,
         vault=runtime.vault,
         org_id=org_id,
-        may_run_commands=call.identity.is_operator
-        or (runtime.settings.allow_mcp_commands and call.principal.is_org_wide),
+        may_run_commands=_may_run_commands(call),
     )
-    return make, await _find_warnings(given, make(before), runtime, org_id)
+    return make, await _find_warnings(given, make(before), runtime, call.principal)
+
+
+async def _with_small_avatar(body: Any, before: AgentSpec | None, call: ApiCall[Any, Any]) -> Any:
+    """The body with the picture of its avatar made small. Raises InvalidRequest for what is no emoji and no picture."""
+    avatar = body.avatar
+    if not isinstance(avatar, str) or not avatar or (before is not None and avatar == before.avatar):
+        return body
+    if not avatar.startswith("data:"):
+        if len(avatar) > EMOJI_CHARS or not _EMOJI.fullmatch(avatar):
+            raise InvalidRequest("`avatar` must be one emoji, or a picture as a `data:` address.")
+        return body
+    found = _PICTURE.match(avatar)
+    try:
+        data = base64.b64decode(avatar[found.end() :], validate=True) if found else b""
+    except (binascii.Error, ValueError):
+        data = b""
+    picture = await call.runtime.pictures.avatar(data, owner_of(call.principal)) if data else None
+    if picture is None:
+        raise InvalidRequest("The picture in `avatar` cannot be read. Send a PNG, JPEG, GIF or WebP as base64.")
+    small = f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode()}"
+    return msgspec.structs.replace(body, avatar=small)
 
 
 def _new_tool_secret(call: ApiCall[Any, Any]) -> tuple[str, str]:
@@ -398,7 +507,7 @@ def _check_shapes(given: dict[str, Any], runtime: Runtime) -> None:
     _check_limits(given.get("limits", Limits()), runtime)
 
 
-async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime, org_id: OrgId) -> list[str]:
+async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime, principal: Principal) -> list[str]:
     """Warnings about the given fields: what does not work just now. Raises InvalidRequest for an address that tools may
     not call, and for a model that no provider serves."""
     fields = set(given)
@@ -417,7 +526,7 @@ async def _find_warnings(given: Iterable[str], spec: AgentSpec, runtime: Runtime
     troubles = await asyncio.gather(
         *(_trouble_with_address(f"tool {tool['name']}", tool["url"], runtime.tools) for tool in http)
     )
-    asked = [runtime.tools.mcp_server_problem(server, org_id) for server in servers]
+    asked = [runtime.tools.mcp_server_problem(server, principal) for server in servers]
     if "model" in fields and spec.model is not None:
         asked.append(_trouble_with_model(spec.model, runtime.providers))
     return [trouble for trouble in (*troubles, *await asyncio.gather(*asked)) if trouble]
@@ -446,6 +555,12 @@ def _check_server(server: McpServer) -> None:
         raise InvalidRequest(f"The MCP server `{server.name}` is a command, so it has no `headers`. Use `env`.")
     if server.command is None and (server.env or server.args):
         raise InvalidRequest(f"The MCP server `{server.name}` is an address, so it has no `args` and `env`.")
+    if server.auth is not None and server.url is None:
+        raise InvalidRequest(f"The MCP server `{server.name}` is a command, so it has no `auth`.")
+    if server.auth is not None and PLACEHOLDER.search(server.url or ""):
+        raise InvalidRequest(f"The MCP server `{server.name}` has `auth`, so its `url` must be the same for all users.")
+    if server.auth is not None and any(name.lower() == "authorization" for name in server.headers):
+        raise InvalidRequest(f"The MCP server `{server.name}` has `auth`, which sends the header Authorization itself.")
     if "\0" in "".join([server.command or "", *server.args]):
         raise InvalidRequest(f"The command of the MCP server `{server.name}` holds a NUL character.")
     _check_headers(f"mcp_servers.{server.name}", server.headers)

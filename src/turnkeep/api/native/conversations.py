@@ -17,11 +17,18 @@ from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, Res
 from turnkeep.api.http.requests import command_of, null_fields, spooled_body
 from turnkeep.api.http.responses import JSON, json_response, no_content
 from turnkeep.api.identity.users import shown_users
-from turnkeep.api.native.query_parameters import ConversationsQuery, MessagesQuery, PageQuery, ReplayQuery
-from turnkeep.api.native.turns import ANY_IMAGE, image_of
-from turnkeep.clock import system_clock
-from turnkeep.compiler import Target, compile
-from turnkeep.engine.assembly import budget_of, read_window
+from turnkeep.api.native.query_parameters import (
+    ConversationsQuery,
+    ListQuery,
+    MessagesQuery,
+    PageQuery,
+    ReplayQuery,
+    page_of,
+)
+from turnkeep.api.native.turns import ANY_IMAGE, abilities_for, image_of
+from turnkeep.clock import DAY_MS, system_clock
+from turnkeep.compiler import compile
+from turnkeep.engine.assembly import budget_of, read_window, standing_instructions
 from turnkeep.errors import ConversationBusy, ExternalIdTaken, InvalidRequest, NotFound, TooLarge, TurnkeepError
 from turnkeep.fair_queue import in_daemon_thread, owner_of
 from turnkeep.files.zip_files import ZipReader, ZipRefused
@@ -30,7 +37,6 @@ from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal, UserRef
-from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
 from turnkeep.store.checks import NAME_CHARS
 from turnkeep.store.commands import ConversationChange, ConversationFilter, Exported, NewConversation
@@ -72,9 +78,12 @@ class ImportQuery(Struct, frozen=True, kw_only=True):
 async def list_conversations(call: ApiCall[Nothing, ConversationsQuery]) -> ASGIApp:
     """Conversations of the principal, or those that `q` finds in titles and visible messages.
 
-    The other parameters narrow the list. Runs are listed only with `kind=run`. `user` is for service keys.
+    The other parameters narrow the list. Runs are listed only with `kind=run`. `user` is for service keys. With
+    `deleted`, the list has what was deleted and can be restored, the last deleted first.
     """
     query = call.query
+    if query.deleted:
+        return await _list_deleted(call)
     agent_id = _agent_id(query.agent_id)
     if agent_id is not None:
         call.principal.check_agent(agent_id)
@@ -83,7 +92,15 @@ async def list_conversations(call: ApiCall[Nothing, ConversationsQuery]) -> ASGI
     page = await call.runtime.store.conversations(
         await _listed_for(call),
         query=query.q or None,
-        only=ConversationFilter(external_id=query.external_id, agent_id=agent_id, kind=query.kind, since=query.since),
+        only=ConversationFilter(
+            external_id=query.external_id,
+            agent_id=agent_id,
+            kind=query.kind,
+            since=query.since,
+            is_pinned=query.is_pinned,
+            folder=query.folder,
+            is_filed=query.is_filed,
+        ),
         limit=query.limit,
         cursor=query.cursor or None,
     )
@@ -139,7 +156,8 @@ async def read_conversation(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     errors=(404, 409, 507),
 )
 async def change_conversation(call: ApiCall[wire.ConversationPatch, Nothing]) -> ASGIApp:
-    """Change the title, the model or the agent (`null` takes it away); `head_turn_id` switches to another branch."""
+    """Change the title, the model, the agent, the folder, the instructions or the temperature (`null` takes all but the
+    title away), pin it, or mark it as read or unread; `head_turn_id` switches to another branch."""
     body = call.body
     if body.model:
         call.principal.check_model(body.model)
@@ -160,6 +178,34 @@ async def change_conversation(call: ApiCall[wire.ConversationPatch, Nothing]) ->
             busy.turn_id, busy.started_at, advice=WAIT_OR_CANCEL, waiting_for=busy.waiting_for
         ) from busy
     return await _shown(call)
+
+
+@endpoints.add(
+    "GET",
+    "/v1/folders",
+    policy=Policy.MEMBER,
+    query=ListQuery,
+    responses=(ResponseSpec(status=200, meaning="Folders, by name", type=wire.Page[wire.ConversationFolder]),),
+)
+async def list_folders(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
+    """The folders of the principal's conversations. A folder exists while conversations are in it."""
+    found = await call.runtime.store.folders(call.principal)
+    return json_response(page_of(found, call.query, name=lambda folder: folder.name))
+
+
+@endpoints.add(
+    "PATCH",
+    "/v1/folders",
+    policy=Policy.MEMBER,
+    body=wire.FolderChange,
+    responses=(ResponseSpec(status=200, meaning="What was moved", type=wire.MovedConversations),),
+    errors=(404, 507),
+)
+async def rename_folder(call: ApiCall[wire.FolderChange, Nothing]) -> ASGIApp:
+    """Give a folder another name, also that of a folder that exists. With `null` its conversations are in no folder any
+    more."""
+    moved = await call.runtime.store.rename_folder(call.principal, call.body.name, call.body.new_name)
+    return json_response(wire.MovedConversations(conversations=moved))
 
 
 @endpoints.add(
@@ -251,7 +297,7 @@ async def replay_conversation(call: ApiCall[Nothing, ReplayQuery]) -> ASGIApp:
     agent = await _agent_of(call, conversation)
     model = await _next_model(call, runtime, conversation, agent)
     target = call.query.provider or runtime.providers.named(model).target
-    can = await _abilities(runtime, model, target)
+    can = await abilities_for(runtime, model, target)
     budget = budget_of(agent, runtime.settings)
     if target == "sandbox" or conversation.kind != "chat":
         budget = structs.replace(budget, turns=runtime.settings.replay_turns)
@@ -262,21 +308,13 @@ async def replay_conversation(call: ApiCall[Nothing, ReplayQuery]) -> ASGIApp:
         rows,
         target=target,
         budget=budget,
-        system=agent.instructions,
+        system=standing_instructions(agent, conversation.instructions),
         sees_images=can.sees_images,
         thinking=can.thinking,
         turn_count=conversation.turn_count,
         contents=await runtime.files.contents(rows, call.principal, sees_images=can.sees_images),
     )
-    return json_response(
-        wire.Replay(
-            messages=compiled.messages,
-            system=compiled.system,
-            turns_included=compiled.turns_included,
-            turns_dropped=compiled.turns_dropped,
-            chars=compiled.chars,
-        )
-    )
+    return json_response(views.replay_of(compiled))
 
 
 @endpoints.add(
@@ -361,6 +399,25 @@ async def _import(call: ApiCall[Any, Any], histories: Sequence[Exported], remark
     return made
 
 
+async def _list_deleted(call: ApiCall[Nothing, ConversationsQuery]) -> ASGIApp:
+    query = call.query
+    unused = ConversationsQuery(limit=query.limit, cursor=query.cursor, user=query.user, deleted=True)
+    if query != unused:
+        raise InvalidRequest("`deleted` lists everything that can be restored. Of the filters it takes only `user`.")
+    principal = await _listed_for(call)
+    page = await call.runtime.store.deleted_conversations(principal, limit=query.limit, cursor=query.cursor or None)
+    users = await shown_users(call.runtime.store, call.principal, (one.user_id for one in page.data))
+    retention = call.runtime.settings.retention_days * DAY_MS
+    data = [
+        views.conversation_of(
+            one, users, deleted_at=deleted_at, purge_at=int(deleted_at + retention), instructions=None
+        )
+        for one in page.data
+        if (deleted_at := one.deleted_at) is not None
+    ]
+    return json_response(wire.Page(data=data, next_cursor=page.next_cursor))
+
+
 async def _listed_for(call: ApiCall[Any, ConversationsQuery]) -> Principal:
     """The one whose conversations are listed. Raises NotFound for a user whose conversations the caller may not read:
     a service key that acts for no user reads those of every user of the workspace, other callers read their own."""
@@ -400,15 +457,6 @@ async def _next_model(call: ApiCall[Any, Any], runtime: Runtime, conversation: C
     if model is None:
         model = (await runtime.store.workspace(call.principal.org_id, call.principal.workspace_id)).model
     return model or runtime.settings.model
-
-
-async def _abilities(runtime: Runtime, model: str, target: Target) -> Abilities:
-    """The abilities of the model of the next turn, if the replay has the shape of its provider."""
-    try:
-        provider = runtime.providers.named(model)
-    except InvalidRequest:
-        return Abilities()
-    return await provider.abilities(model) if provider.target == target else Abilities()
 
 
 async def _conversation(call: ApiCall[Any, Any]) -> Conversation:

@@ -41,7 +41,8 @@ class SavedFilesQuery(PageQuery, frozen=True, kw_only=True):
 
 
 class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
-    """`user` is the id of a user, or the host's id. `since` is the earliest time of the last change."""
+    """`user` is the id of a user, or the host's id. `since` is the earliest time of the last change. `is_filed`:
+    whether they are in a folder. `deleted` lists what can be restored instead."""
 
     q: Annotated[str, Meta(max_length=500)] | None = None
     external_id: ExternalId | None = None
@@ -49,6 +50,10 @@ class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
     agent_id: wire.Id | None = None
     kind: Kind | None = None
     since: Annotated[int, Meta(ge=0, le=LATEST_MS)] | None = None
+    deleted: bool = False
+    is_pinned: bool | None = None
+    folder: wire.FolderName | None = None
+    is_filed: bool | None = None
 
 
 class UsersQuery(ListQuery, frozen=True, kw_only=True):
@@ -70,6 +75,12 @@ class ReplayQuery(Struct, frozen=True, kw_only=True):
     provider: Literal["anthropic", "openai_chat", "openai_responses", "sandbox"] | None = None
 
 
+class TurnReplayQuery(ReplayQuery, frozen=True, kw_only=True):
+    """`iteration` counts the calls of the model from 0; by default it is the last one."""
+
+    iteration: Annotated[int, Meta(ge=0, le=10_000)] | None = None
+
+
 class UsageQuery(Struct, frozen=True, kw_only=True):
     """`user` is the id of a user, or the host's id."""
 
@@ -77,7 +88,19 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
     group_by: wire.GroupBy | None = None
     user: wire.UserName | None = None
     agent_id: wire.Id | None = None
+    model: wire.Model | None = None
     format: Literal["json", "csv"] = "json"
+
+
+class UsageTurnsQuery(PageQuery, frozen=True, kw_only=True):
+    """`day` is one of the month, as `2026-11-30`."""
+
+    month: Annotated[str, Meta(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")] | None = None
+    day: Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\d$")] | None = None
+    user: wire.UserName | None = None
+    agent_id: wire.Id | None = None
+    model: wire.Model | None = None
+    limit: Limit = 50
 
 
 class PagesQuery(PageQuery, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from turnkeep.api.identity.turn_tokens import bearer, sandbox_turn_id, spend, tu
 from turnkeep.api.views import masked
 from turnkeep.clock import system_clock
 from turnkeep.compiler import budget_for, compile
+from turnkeep.engine.assembly import standing_instructions
 from turnkeep.engine.observer import ObservedToolCall
 from turnkeep.engine.outcomes import call_tool
 from turnkeep.engine.sandbox.remote_turn import prompt_of
@@ -329,7 +330,7 @@ async def _config(runtime: Runtime, turn: Turn, asks: Sequence[str]) -> wire.San
     tools, notes = await turn_tools(runtime, turn)
     return wire.SandboxConfig(
         agent=wire.SandboxAgent(
-            instructions=agent.instructions,
+            instructions=standing_instructions(agent, turn.snapshot.conversation_instructions),
             model=turn.model or runtime.settings.model,
             tools=agent.tools,
             mcp_servers=agent.mcp_servers,

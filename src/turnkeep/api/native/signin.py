@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from html import escape
 from typing import Any
@@ -51,7 +51,7 @@ _logger = logging.getLogger("turnkeep.signin")
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Sign in · Turnkeep</title>
+<title>{title} · Turnkeep</title>
 <style>
 :root {{ color-scheme: light dark; }}
 body {{ display: grid; place-content: center; min-height: 90vh; margin: 0; padding: 1.5rem;
@@ -239,14 +239,18 @@ def _in_words(provider: IdentityProviderClient | None) -> Callable[[Handler], Ha
 def _error_page(error: TurnkeepError, call: ApiCall[Any, Any], provider: IdentityProviderClient | None) -> Response:
     status = status_of(type(error))
     title = {403: "You cannot sign in", 404: "This is not set up", 503: "Sign-in does not work now"}
-    links = ['<a href="/">To the page</a>']
+    links = {"To the page": "/"}
     if provider is not None and status != 404:
         asked = _query_of(call).get("return_to")
         return_to = local_path(asked or provider.return_of(cookie_of(call.headers, ATTEMPT_COOKIE)))
-        links.insert(0, f'<a href="{BEGIN}?return_to={quote(return_to, "")}">Sign in again</a>')
-    text = _PAGE.format(
-        title=title.get(status, "You are not signed in"), detail=escape(error.detail), links=" ".join(links)
-    )
+        links = {"Sign in again": f"{BEGIN}?return_to={quote(return_to, '')}", **links}
+    return words_page(title.get(status, "You are not signed in"), error.detail, links, status)
+
+
+def words_page(title: str, detail: str, links: Mapping[str, str], status: int) -> Response:
+    """A page with a few words and links, for a person whom another server has sent here."""
+    anchors = " ".join(f'<a href="{escape(path)}">{escape(text)}</a>' for text, path in links.items())
+    text = _PAGE.format(title=escape(title), detail=escape(detail), links=anchors)
     return HTMLResponse(text, status, headers=_GUARD)
 
 

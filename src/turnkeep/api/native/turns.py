@@ -8,8 +8,9 @@ conversation too. A claimed turn is answered in one of three ways: with its stre
 import asyncio
 import base64
 import binascii
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, assert_never, cast
 
 import msgspec
@@ -26,21 +27,25 @@ from turnkeep.api.http.requests import command_of, shared_fields
 from turnkeep.api.http.responses import address_of, events_url, json_response, no_content
 from turnkeep.api.identity.authentication import check_enabled, live_key
 from turnkeep.api.identity.users import shown_users
-from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery
+from turnkeep.api.native.query_parameters import EventsQuery, StreamQuery, TurnReplayQuery
 from turnkeep.clock import system_clock
+from turnkeep.compiler import Target, compile
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
 from turnkeep.engine import Draining, EndedTurn, Options, Question
-from turnkeep.engine.held_turn import WHOLE_RESULT
-from turnkeep.errors import InvalidRequest, NotFound, TooManyFiles, Unauthorized
+from turnkeep.engine.assembly import budget_of, instructions_of, read_turns_before, rows_before_call
+from turnkeep.errors import InvalidRequest, NotFound, OutOfScope, TooManyFiles, Unauthorized
 from turnkeep.fair_queue import Owner, owner_of
 from turnkeep.files.images import RASTER_TYPES
 from turnkeep.files.signed_urls import Grant
 from turnkeep.ids import AgentId, ConversationId, FileId, KeyId, TurnId, UserId, WorkspaceId
+from turnkeep.model.agents import AgentSpec
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import Message, PublicMessage, finish_of
 from turnkeep.model.principals import Principal, UserRef
+from turnkeep.model.timeline import WHOLE_RESULT, TimelineSpans, timeline_of
 from turnkeep.model.turns import Turn
+from turnkeep.providers.ports import Abilities
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import Claimed, NewConversation, TurnTrace
 from turnkeep.store.ports import Store
@@ -50,7 +55,8 @@ from turnkeep.streaming.frames import START, Cursor, parse_cursor
 from turnkeep.tools.addresses import AddressGuard, AddressRefused
 from turnkeep.tools.schemas import check_all_declared
 from turnkeep_client import wire
-from turnkeep_client.wire.blocks import Block, Image, JsonValue, Text, ToolResult
+from turnkeep_client.wire.blocks import Block, Image, JsonValue, Text, ToolResult, Usage
+from turnkeep_client.wire.conversations import TimelineAccess
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Failure, Recorded, Result, Step
 
@@ -233,6 +239,148 @@ async def trace_turn(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     users = await shown_users(call.runtime.store, call.principal, [trace.turn.user_id])
     body = b"".join(msgspec.json.encode(line) + b"\n" for line in _lines(trace, users.get(trace.turn.user_id)))
     return Response(body, headers={"cache-control": "no-store"}, media_type="application/x-ndjson")
+
+
+@endpoints.add(
+    "GET",
+    "/v1/turns/{turn_id}/timeline",
+    policy=Policy.MEMBER,
+    responses=(ResponseSpec(status=200, meaning="What happened in the turn, with times", type=wire.Timeline),),
+    errors=(404,),
+)
+async def read_timeline(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Model calls, tools, waits, retries and takeovers of a turn, with times, tokens and cost.
+
+    An admin sees the outline of the turns of others: names, times and counts, and nothing that was said.
+    """
+    turn, access, built = await _timeline(call)
+    users = await shown_users(call.runtime.store, call.principal, [turn.user_id])
+    return json_response(
+        views.timeline_of(
+            turn,
+            built.spans,
+            access=access,
+            cost=_cost_of(call, turn)(turn.usage),
+            user=users.get(turn.user_id),
+            now=system_clock(),
+        )
+    )
+
+
+@endpoints.add(
+    "GET",
+    "/v1/turns/{turn_id}/timeline/{span_id}",
+    policy=Policy.MEMBER,
+    responses=(ResponseSpec(status=200, meaning="What the span has in it", type=wire.SpanContent),),
+    errors=(404,),
+)
+async def read_span(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
+    """Arguments, result and words of one span of a timeline. Admins and service keys get whole results, other users
+    what the stream shows."""
+    _, _, built = await _timeline(call)
+    content = built.contents.get(call.path("span_id"))
+    if content is None:
+        raise NotFound("This turn has no such span, or you may not see what is in it.")
+    return json_response(content)
+
+
+@endpoints.add(
+    "GET",
+    "/v1/turns/{turn_id}/replay",
+    policy=Policy.ADMIN,
+    query=TurnReplayQuery,
+    responses=(ResponseSpec(status=200, meaning="What the model was sent", type=wire.Replay),),
+    errors=(404,),
+    feature="export",
+)
+async def replay_turn(call: ApiCall[Nothing, TurnReplayQuery]) -> ASGIApp:
+    """Exactly what one call of the model was sent, made again from what is stored. An admin can read it of their own
+    turns."""
+    runtime, query = call.runtime, call.query
+    turn, access = await _turn_and_access(call)
+    if access != "full":
+        raise NotFound("No such turn.")
+    if turn.snapshot.sandbox:
+        raise InvalidRequest(
+            "The model of this turn was called by its sandbox, and the server did not see the requests."
+        )
+    rows = rows_before_call(turn, await runtime.store.turn_rows(turn.id), query.iteration)
+    agent = turn.snapshot.agent or AgentSpec(name="")
+    model = turn.model or runtime.settings.model
+    target = query.provider or runtime.providers.named(model).target
+    can = await abilities_for(runtime, model, target)
+    budget = budget_of(agent, runtime.settings)
+    past = await read_turns_before(runtime.store, whole_workspace(call.principal), turn, budget)
+    compiled = compile(
+        (*past, *rows),
+        target=target,
+        open_turn=turn.id,
+        budget=budget,
+        system=instructions_of(turn, is_bound_to_output="output" in can.options),
+        sees_images=can.sees_images,
+        thinking=can.thinking,
+        contents=await runtime.files.contents(
+            [*past, *rows], turn.snapshot.principal or call.principal, sees_images=can.sees_images
+        ),
+    )
+    return json_response(views.replay_of(compiled))
+
+
+async def _timeline(call: ApiCall[Any, Any]) -> tuple[Turn, TimelineAccess, TimelineSpans]:
+    turn, access = await _turn_and_access(call)
+    trace = await call.runtime.store.trace(whole_workspace(call.principal), turn.id)
+    built = timeline_of(
+        trace.turn,
+        trace.rows,
+        trace.events,
+        trace.logs,
+        access=access,
+        cost=_cost_of(call, trace.turn),
+        now=system_clock(),
+    )
+    return trace.turn, access, built
+
+
+async def _turn_and_access(call: ApiCall[Any, Any]) -> tuple[Turn, TimelineAccess]:
+    """The turn, and how much of it the caller may see. Raises NotFound if that is nothing.
+
+    Internal data of all conversations is for service keys of the whole org. Admins see it in their own conversations:
+    they see the agents of the workspace anyway. Of the turns of others they see what usage needs.
+    """
+    principal, store, turn_id = call.principal, call.runtime.store, turn_id_of(call)
+    is_admin = principal.role == "admin" and principal.scopes is None
+    try:
+        turn = await store.turn(principal, turn_id)
+    except NotFound:
+        if not is_admin:
+            raise
+        return await store.turn(whole_workspace(principal), turn_id), "outline"
+    if is_admin or (principal.is_org_wide and _may_trace(principal, turn)):
+        return turn, "full"
+    return turn, "reader"
+
+
+def _may_trace(principal: Principal, turn: Turn) -> bool:
+    """Whether the scopes allow the trace of this turn."""
+    try:
+        principal.check_feature("export")
+        principal.check_agent(turn.snapshot.agent_id)
+    except (NotFound, OutOfScope):
+        return False
+    return True
+
+
+async def abilities_for(runtime: Runtime, model: str, target: Target) -> Abilities:
+    """The abilities of a model, if a replay has the shape of its provider."""
+    try:
+        provider = runtime.providers.named(model)
+    except InvalidRequest:
+        return Abilities()
+    return await provider.abilities(model) if provider.target == target else Abilities()
+
+
+def _cost_of(call: ApiCall[Any, Any], turn: Turn) -> Callable[[Usage], float | None]:
+    return partial(call.runtime.prices.cost, turn.model or call.runtime.settings.model)
 
 
 @endpoints.add(
@@ -485,13 +633,13 @@ async def respond(call: ApiCall[Any, StreamQuery], claimed: Claimed) -> ASGIApp:
         # A repeated request may see only what its caller may see now. The first request always gets its outcome.
         await call.runtime.store.turn(call.principal, turn.id)
     if call.body.background:
-        return _accepted(turn)
+        return accepted(turn)
     if wants_stream(call.headers):
         return stream_turn(call.runtime, turn, format=call.query.format)
     try:
         ended = await while_connected(call.receive, call.runtime.engine.ending(turn.id))
     except Draining:
-        return _accepted(turn)
+        return accepted(turn)
     except ClientDisconnected:
         return no_content()
     answer = await read_answer(call.runtime.store, call.principal, ended)
@@ -512,7 +660,7 @@ def _is_zero(parameter: str) -> bool:
     return name.strip() == "q" and value.strip() in {"0", "0.0", "0.00", "0.000"}
 
 
-def _accepted(turn: Turn) -> ASGIApp:
+def accepted(turn: Turn) -> ASGIApp:
     url = events_url(turn.id)
     body = wire.Accepted(conversation_id=turn.conversation_id, turn_id=turn.id, events_url=url)
     return json_response(body, status=202, headers={TURN_HEADER: turn.id, "location": url})

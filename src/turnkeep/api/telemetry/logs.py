@@ -127,7 +127,8 @@ class JsonHandler(logging.StreamHandler[TextIO]):
 
     def _emit_surely(self, line: str) -> None:
         """Write this line now, behind those that wait. Raises BlockingIOError if the stream does not take all of it."""
-        self.flush()
+        if self._backlog:
+            self.flush()
         if self._backlog:
             raise BlockingIOError("Standard error is a full pipe.")
         self._lines.append(line)

@@ -323,6 +323,7 @@ class RemoteTurn(HeldTurn):
                 user_message_id=self.recorder.rows[0].id,
                 status="running",
                 attempt=self.recorder.held.attempt,
+                at=self._clock(),
             )
         )
 

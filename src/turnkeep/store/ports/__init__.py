@@ -9,7 +9,7 @@ Reads for a principal go through the client path, which can see only visible row
 user whatever the query says. Verbs without a principal are the engine's own.
 """
 
-from turnkeep.store.ports.conversations import ConversationStore
+from turnkeep.store.ports.conversations import ConversationStore, ShareStore
 from turnkeep.store.ports.directory import DirectoryStore
 from turnkeep.store.ports.erasures import ErasureStore
 from turnkeep.store.ports.files import FileStore
@@ -17,17 +17,19 @@ from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import DeliveryStore, OutboxStore, WebhookStore
 from turnkeep.store.ports.sessions import SessionStore
 from turnkeep.store.ports.store import Store
-from turnkeep.store.ports.turns import TurnStore
+from turnkeep.store.ports.turns import FeedbackStore, TurnStore
 
 __all__ = [
     "ConversationStore",
     "DeliveryStore",
     "DirectoryStore",
     "ErasureStore",
+    "FeedbackStore",
     "FileStore",
     "KnowledgeStore",
     "OutboxStore",
     "SessionStore",
+    "ShareStore",
     "Store",
     "TurnStore",
     "WebhookStore",

@@ -1,11 +1,12 @@
-"""The verbs of conversations."""
+"""The verbs of conversations, and of links that share them."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from turnkeep.ids import ConversationId, FileId
-from turnkeep.model.conversations import Conversation, Hit
+from turnkeep.ids import ConversationId, FileId, OrgId, OutboxId, ShareId, TurnId, UserId, WorkspaceId
+from turnkeep.model.conversations import Conversation, ConversationFolder, Hit, NewShare, OpenShare, Share
 from turnkeep.model.messages import Message, Order, PublicMessage
+from turnkeep.model.outbox import OutboxEntry
 from turnkeep.model.principals import Principal
 from turnkeep.store.commands import (
     EVERYTHING,
@@ -17,6 +18,7 @@ from turnkeep.store.commands import (
     Page,
     Purged,
 )
+from turnkeep_client.wire.blocks import Usage
 
 
 class ConversationStore(Protocol):
@@ -59,10 +61,24 @@ class ConversationStore(Protocol):
     async def change_conversation(
         self, principal: Principal, conversation_id: ConversationId, change: ConversationChange
     ) -> Conversation:
-        """`head_turn_id` switches the visible chain to that turn's branch; ConversationBusy while one runs."""
+        """`head_turn_id` switches the visible chain to that turn's branch; ConversationBusy while one runs, also for
+        `removed`."""
+
+    async def folders(self, principal: Principal) -> list[ConversationFolder]:
+        """The folders of the principal's conversations, by name. At most a thousand."""
+
+    async def rename_folder(self, principal: Principal, name: str, new_name: str | None) -> int:
+        """Give the folder another name, which may be that of another folder; None takes all conversations out of it.
+        Returns how many were moved, those in the trash included. Raises NotFound if there are none."""
 
     async def delete_conversation(self, principal: Principal, conversation_id: ConversationId) -> None:
         """Soft, with its files; a turn that runs is asked to stop in the same transaction."""
+
+    async def deleted_conversations(
+        self, principal: Principal, *, limit: int = 20, cursor: str | None = None
+    ) -> Page[Conversation]:
+        """What the principal can restore, the last deleted first: what was deleted and is not purged yet. Runs and
+        those that no list shows are left out."""
 
     async def restore_conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
         """Undo the delete; revives only the files which that delete took. One that is not deleted stays as it is.
@@ -107,3 +123,53 @@ class ConversationStore(Protocol):
         It keeps its external id unless the principal has a conversation of that id. Files in `attached` are here
         already: they keep their ids and join the conversation, as with `change_conversation`.
         """
+
+    async def want_titles(self, turn_ids: Sequence[TurnId]) -> None:
+        """Note that the conversations of these turns want a title: those whose title is the beginning of the question,
+        after one of their first three turns has succeeded. The same turn again notes nothing new while that is open."""
+
+    async def take_titles(self, *, limit: int = 10, lease_seconds: float) -> list[OutboxEntry]:
+        """Lease titles that are to be written. No other worker gets them until the lease has ended."""
+
+    async def end_title(
+        self, entry_id: OutboxId, title: str | None, *, model: str, usage: Usage, cost: float | None
+    ) -> bool:
+        """Write the title, unless a user has given one meanwhile, and count what it has used, in one transaction;
+        return whether it was written. None keeps the title for good. A title that was ended already changes nothing."""
+
+
+class ShareStore(Protocol):
+    """Links that show one branch of a conversation to everybody who has them. They are known by their hash alone.
+
+    A link ends when its time is over, when it is revoked, when a message of the branch is edited or answered again,
+    when the conversation is deleted (a restore does not bring it back) or erased, and when its user is disabled or
+    erased.
+    """
+
+    async def share_conversation(self, principal: Principal, conversation_id: ConversationId, new: NewShare) -> Share:
+        """Share the branch as it is now. Links of anybody that have expired are deleted. Conflict if there is no such
+        turn that has ended."""
+
+    async def shares(
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        *,
+        user_id: UserId | None = None,
+        conversation_id: ConversationId | None = None,
+    ) -> list[Share]:
+        """The links that have not ended, newest first: of conversations of this user, or of all users."""
+
+    async def revoke_share(
+        self, org_id: OrgId, workspace_id: WorkspaceId, share_id: ShareId, *, user_id: UserId | None = None
+    ) -> None:
+        """End a link at once. NotFound if there is no such link, or not of this user."""
+
+    async def open_share(self, secret_hash: bytes) -> OpenShare | None:
+        """The link of this token, by one look-up; None if there is none, or if it has ended."""
+
+    async def shared_messages(
+        self, opened: OpenShare, *, limit: int = 20, cursor: str | None = None, file_id: FileId | None = None
+    ) -> Page[PublicMessage]:
+        """What the link shows, oldest first: questions and answers of whole turns, `limit` of them. With `file_id` only
+        those turns whose messages may name this file."""

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from turnkeep.ids import AgentId, KeyId, OrgId, TurnId, UserId, WorkspaceId
-from turnkeep.model.agents import Agent, AgentSpec
+from turnkeep.ids import AgentId, ConnectionId, KeyId, OrgId, TurnId, UserId, WorkspaceId
+from turnkeep.model.agents import Agent, AgentSpec, McpConnection
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
-from turnkeep.store.commands import Page, TokenBinding, TokenPurpose
-from turnkeep_client.wire.account import GroupBy, MonthlyUsage, UsageRow
+from turnkeep.store.commands import CountedTurn, Page, TokenBinding, TokenPurpose, UsageFilter
+from turnkeep_client.wire.account import GroupBy, LimitUse, MonthlyUsage, UsageRow
 
 
 class DirectoryStore(Protocol):
@@ -101,7 +101,8 @@ class DirectoryStore(Protocol):
         """Revoke the key and all keys that it made, or with `keeps_made` the key alone. NotFound for a key that `keys`
         with the same arguments would not list."""
 
-    async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent: ...
+    async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
+        """Raises Conflict if another agent of the workspace has this name. Case does not tell names apart."""
 
     async def agent(self, principal: Principal, agent_id: AgentId) -> Agent: ...
 
@@ -110,9 +111,45 @@ class DirectoryStore(Protocol):
 
     async def change_agent(
         self, principal: Principal, agent_id: AgentId, change: Callable[[AgentSpec], AgentSpec]
-    ) -> Agent: ...
+    ) -> Agent:
+        """Raises Conflict for a new name that another agent of the workspace has. An agent may keep a name that it
+        shares since an earlier release."""
 
     async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None: ...
+
+    async def begin_mcp_connection(
+        self, principal: Principal, url: str, *, connection_id: ConnectionId, issuer: str, attempt: str
+    ) -> McpConnection:
+        """Store an authorization that has begun, in place of one that has not ended. The workspace has one connection
+        for each address: if there is one already, it keeps its id and goes on to work."""
+
+    async def mcp_connections(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[McpConnection]:
+        """The connections of the workspace, newest first."""
+
+    async def mcp_connection(
+        self, org_id: OrgId, workspace_id: WorkspaceId, connection_id: ConnectionId
+    ) -> McpConnection: ...
+
+    async def mcp_connection_at(self, org_id: OrgId, workspace_id: WorkspaceId, url: str) -> McpConnection | None:
+        """The connection of the workspace for this address."""
+
+    async def finish_mcp_connection(
+        self, principal: Principal, connection_id: ConnectionId, *, attempt: str, sealed: str, issuer: str
+    ) -> McpConnection | None:
+        """End the stored authorization with these tokens; None if another one has begun since, or it has ended."""
+
+    async def lease_mcp_connection(self, connection_id: ConnectionId, *, version: int, seconds: float) -> bool:
+        """Whether this caller may renew the tokens of this version now. Of many callers one may, for these seconds."""
+
+    async def renew_mcp_connection(
+        self, connection_id: ConnectionId, *, version: int, sealed: str | None, problem: str | None = None
+    ) -> None:
+        """Store other tokens, or none and the reason, unless the version has changed since."""
+
+    async def delete_mcp_connection(
+        self, org_id: OrgId, workspace_id: WorkspaceId, connection_id: ConnectionId
+    ) -> McpConnection:
+        """The connection as it was. NotFound if there is none."""
 
     async def usage(
         self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
@@ -123,18 +160,19 @@ class DirectoryStore(Protocol):
         """Bring counters together that are kept in several places, so that many turns at once can be counted. False if
         there was nothing left to do. What `usage` says does not change."""
 
-    async def usage_rows(
-        self,
-        principal: Principal,
-        *,
-        month: str,
-        group_by: GroupBy,
-        user_id: UserId | None = None,
-        agent_id: AgentId | None = None,
-    ) -> list[UsageRow]:
-        """What each group of the workspace's turns has used in that month, most messages first: turns that ended,
-        however they ended, and those that are open. Erased and purged turns stay counted. A member sees their own
-        alone."""
+    async def usage_rows(self, principal: Principal, only: UsageFilter, *, group_by: GroupBy) -> list[UsageRow]:
+        """What each group of the workspace's turns has used, most messages first: turns that ended, however they ended,
+        and those that are open. Erased and purged turns stay counted. A member sees their own alone."""
+
+    async def usage_turns(
+        self, principal: Principal, only: UsageFilter, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[CountedTurn]:
+        """The turns that are counted there, newest first, without those that are erased or whose conversation is
+        deleted. A member sees their own alone."""
+
+    async def limit_uses(self, principal: Principal, *, month: str, user_id: UserId | None = None) -> list[LimitUse]:
+        """The limits of the user and how much of each is used; without a user, those of the workspace. A service key
+        also gets its own. What has no month is left out of a month that is not this one."""
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None: ...
 

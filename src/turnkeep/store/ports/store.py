@@ -3,19 +3,21 @@
 from typing import Protocol
 
 from turnkeep.store.commands import ConnectionUse
-from turnkeep.store.ports.conversations import ConversationStore
+from turnkeep.store.ports.conversations import ConversationStore, ShareStore
 from turnkeep.store.ports.directory import DirectoryStore
 from turnkeep.store.ports.erasures import ErasureStore
 from turnkeep.store.ports.files import FileStore
 from turnkeep.store.ports.knowledge import KnowledgeStore
 from turnkeep.store.ports.outbox import OutboxStore, WebhookStore
 from turnkeep.store.ports.sessions import SessionStore
-from turnkeep.store.ports.turns import TurnStore
+from turnkeep.store.ports.turns import FeedbackStore, TurnStore
 
 
 class Store(
     TurnStore,
+    FeedbackStore,
     ConversationStore,
+    ShareStore,
     DirectoryStore,
     SessionStore,
     FileStore,

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from turnkeep.ids import CallId, ConversationId, TurnId
-from turnkeep.model.messages import Message
+from turnkeep.ids import AgentId, CallId, ConversationId, OrgId, TurnId, WorkspaceId
+from turnkeep.model.messages import Message, Order
 from turnkeep.model.principals import Principal
-from turnkeep.model.turns import Held, Turn
+from turnkeep.model.turns import Feedback, Held, RatedTurn, Rating, Turn
 from turnkeep.model.waits import CallAnswer, Wait, WaitReason
 from turnkeep.store.commands import (
     ROW_LIMIT,
@@ -16,6 +16,7 @@ from turnkeep.store.commands import (
     Claim,
     Claimed,
     DueWork,
+    Page,
     Receipt,
     Renewal,
     Settled,
@@ -39,7 +40,8 @@ class TurnStore(Protocol):
         raises IdempotencyConflict), the conversation (NotFound), attachments (NotFound; InvalidRequest for one of
         another bag or not ready), busy (`reject` raises ConversationBusy; `enqueue` waits, QueueFull at the limit;
         `interrupt` asks the running turn to stop and waits in front of the others, which keep their order; one that
-        replaces a waiting turn cancels it), quota (QuotaExceeded). A refusal stores nothing.
+        replaces a waiting turn cancels it), the head (Conflict if it is not `after`), quota (QuotaExceeded). A refusal
+        stores nothing.
         """
 
     async def append(self, principal: Principal, conversation_id: ConversationId, turn: Appended) -> int:
@@ -240,5 +242,40 @@ class TurnStore(Protocol):
         their display.
         """
 
+    async def chain(
+        self, conversation_id: ConversationId, *, order: Order = "asc", past: int | None = None, limit: int = 20
+    ) -> list[Turn]:
+        """Turns of the visible chain in this order, the running one included; with `past`, those beyond this ordinal.
+        The cost does not depend on the length of the conversation."""
+
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
         """Rows, events and logs of one turn. Forbidden for anyone but a service."""
+
+
+class FeedbackStore(Protocol):
+    """What users think of answers: one rating for each user and turn."""
+
+    async def rate_turn(
+        self, principal: Principal, turn_id: TurnId, rating: Rating, comment: str | None = None
+    ) -> Feedback:
+        """Rate the answer of a turn in the user's own conversation, or change the rating. Conflict if the turn has not
+        ended, Forbidden for a service that acts for no user."""
+
+    async def delete_feedback(self, principal: Principal, turn_id: TurnId) -> None:
+        """Take one's own rating back. NotFound if there is none."""
+
+    async def feedback_of(self, principal: Principal, conversation_id: ConversationId) -> list[Feedback]:
+        """The user's own ratings in a conversation."""
+
+    async def all_feedback(
+        self,
+        org_id: OrgId,
+        workspace_id: WorkspaceId,
+        *,
+        rating: Rating | None = None,
+        agent_id: AgentId | None = None,
+        since: int = 0,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[RatedTurn]:
+        """The ratings of a workspace, newest first, without those of deleted conversations."""

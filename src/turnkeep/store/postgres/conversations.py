@@ -14,9 +14,19 @@ import msgspec
 from msgspec import structs
 
 from turnkeep.errors import ExternalIdTaken, InvalidRequest
-from turnkeep.ids import ConversationId, FileId, WorkspaceId, check_id, first_conversation_id, new_conversation_id
-from turnkeep.model.conversations import Conversation, Hit
+from turnkeep.ids import (
+    ConversationId,
+    FileId,
+    OutboxId,
+    TurnId,
+    WorkspaceId,
+    check_id,
+    first_conversation_id,
+    new_conversation_id,
+)
+from turnkeep.model.conversations import Conversation, ConversationFolder, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
+from turnkeep.model.outbox import OutboxEntry
 from turnkeep.model.principals import Principal
 from turnkeep.model.text_search import SearchQuery, parse_query, snippet, tokens_of
 from turnkeep.model.turns import Turn
@@ -25,11 +35,13 @@ from turnkeep.store.checks import (
     check_change,
     check_external_id,
     check_filter,
+    check_folder,
     check_ids,
     check_limit,
     check_new_conversation,
     check_service,
     check_text,
+    check_title,
 )
 from turnkeep.store.commands import (
     EVERYTHING,
@@ -40,11 +52,21 @@ from turnkeep.store.commands import (
     NewConversation,
     Page,
     Purged,
+    RemovedBlocks,
     TurnTrace,
     page_of,
     rows_that_fit,
 )
-from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
+from turnkeep.store.cursors import (
+    TRASH,
+    decode_cursor,
+    encode_cursor,
+    list_cursor,
+    list_of,
+    messages_of,
+    rows_of,
+    trash_cursor,
+)
 from turnkeep.store.exports import checked_and_renamed
 from turnkeep.store.fulltext import CHUNK_TURNS, SWEPT_WRITES, PendingConversation, index_in_chunks, tsquery_text
 from turnkeep.store.postgres.io.database import Database, Statements, owner_of
@@ -57,11 +79,15 @@ from turnkeep.store.rows import (
     json_text,
     to_content,
     to_conversation,
+    to_entry,
     to_file,
     to_message,
     to_public_message,
     to_recorded,
+    to_removed,
     to_turn,
+    turns_with_siblings,
+    with_versions,
 )
 from turnkeep.store.rules.claims import (
     Attachable,
@@ -73,6 +99,7 @@ from turnkeep.store.rules.claims import (
     user_gone,
 )
 from turnkeep.store.rules.conversations import (
+    FOLDERS,
     Ahead,
     Head,
     changed,
@@ -85,10 +112,13 @@ from turnkeep.store.rules.conversations import (
     insertion,
     new_conversation,
     no_conversation,
+    no_folder,
+    removed_with,
     without_external_id,
 )
 from turnkeep.store.rules.directory import no_workspace
 from turnkeep.store.rules.files import imported_files
+from turnkeep_client.wire.blocks import Usage
 from turnkeep_client.wire.display import words_of
 from turnkeep_client.wire.events import LogLine, Recorded
 
@@ -226,9 +256,10 @@ class PostgresConversations:
             check_new(has_workspace=has_workspace, has_agent=has_agent)
             more_turns, more_messages = 0, 0
             moves = change.head_turn_id is not None or "head_turn_id" in change.without
-            found = await statements.fetch("turn_ahead", conversation_id) if moves or change.appended else []
+            is_idle = moves or change.appended or change.removed
+            found = await statements.fetch("turn_ahead", conversation_id) if is_idle else []
             ahead = Ahead(*found[0]) if found else None
-            if change.appended:
+            if change.appended or change.removed:
                 check_idle(ahead)
             check_expected_head(before.head_turn_id, change)
             if change.head_turn_id is not None:
@@ -238,6 +269,7 @@ class PostgresConversations:
                 check_idle(ahead)
                 shown = await statements.fetch("show_chain", conversation_id, change.head_turn_id)
                 more_turns, more_messages = shown[0]
+            more_messages -= await _remove_blocks(statements, conversation_id, change.removed)
             after = changed(before, change, now, more_turns=more_turns, more_messages=more_messages)
             record = json_text(conversation_record(after))
             [now_changed] = await statements.fetch("change_conversation", conversation_id, record)
@@ -255,6 +287,19 @@ class PostgresConversations:
 
         return await self._database.transact(work)
 
+    async def folders(self, principal: Principal) -> list[ConversationFolder]:
+        rows = await self._database.read_as(principal, "my_folders", FOLDERS)
+        return [ConversationFolder(name=name, conversations=count) for name, count in rows]
+
+    async def rename_folder(self, principal: Principal, name: str, new_name: str | None) -> int:
+        check_folder(name)
+        if new_name is not None:
+            check_folder(new_name)
+        moved = await self._database.write("rename_folder", *owner_of(principal), name, new_name)
+        if not moved:
+            raise no_folder()
+        return len(moved)
+
     async def delete_conversation(self, principal: Principal, conversation_id: ConversationId) -> None:
         check_id(conversation_id, "conv")
 
@@ -266,6 +311,15 @@ class PostgresConversations:
             await cancel_waiting(statements, waiting, now)
 
         await self._database.transact(work)
+
+    async def deleted_conversations(
+        self, principal: Principal, *, limit: int = 20, cursor: str | None = None
+    ) -> Page[Conversation]:
+        check_limit(limit)
+        before = (LATEST, "") if cursor is None else decode_cursor(cursor, TRASH, tuple[int, str])
+        rows = await self._database.read("deleted_conversations", *owner_of(principal), *before, limit + 1)
+        found = [to_conversation(row) for row in rows]
+        return page_of(found, limit=rows_that_fit(rows, limit), cursor_of=trash_cursor)
 
     async def restore_conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
         check_id(conversation_id, "conv")
@@ -335,8 +389,11 @@ class PostgresConversations:
         rows.sort(key=itemgetter("ordinal", "turn_sequence"), reverse=not is_ascending)
         limit = rows_that_fit(rows, limit)
         last = rows[limit - 1] if len(rows) > limit else None
+        messages = [to_public_message(conversation_id, row) for row in rows[:limit]]
+        beside = turns_with_siblings(messages)
+        questions = await self._database.read_as(principal, "my_questions", beside) if beside else ()
         return Page(
-            data=tuple([to_public_message(conversation_id, row) for row in rows[:limit]]),
+            data=with_versions(messages, dict(map(tuple, questions))),
             next_cursor=None if last is None else encode_cursor(of, last["ordinal"], last["turn_sequence"]),
         )
 
@@ -404,6 +461,23 @@ class PostgresConversations:
 
         return await self._database.transact(work)
 
+    async def want_titles(self, turn_ids: Sequence[TurnId]) -> None:
+        if turn_ids:
+            await self._database.write("want_titles", list(turn_ids))
+
+    async def take_titles(self, *, limit: int = 10, lease_seconds: float) -> list[OutboxEntry]:
+        rows = await self._database.write("take_titles", limit, int(lease_seconds * 1000))
+        return sorted(map(to_entry, rows), key=lambda entry: entry.id)
+
+    async def end_title(
+        self, entry_id: OutboxId, title: str | None, *, model: str, usage: Usage, cost: float | None
+    ) -> bool:
+        check_title(title)
+        tokens = [] if title is None else tokens_of(title)
+        used = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens, cost)
+        [(is_written,)] = await self._database.write("end_title", entry_id, title, tokens, *used, model)
+        return bool(is_written)
+
 
 async def _insert(
     run: Callable[..., Awaitable[Rows]], principal: Principal, record: str, tokens: list[str] | None
@@ -414,6 +488,28 @@ async def _insert(
     if not has_user:
         raise user_gone()
     return made is not None
+
+
+async def _remove_blocks(
+    statements: Statements, conversation_id: ConversationId, removed: Sequence[RemovedBlocks]
+) -> int:
+    """Remove these blocks; return how many messages of the visible chain are hidden with it."""
+    hidden = 0
+    for each in removed:
+        row = (each.turn_id, each.turn_sequence)
+        found = await statements.fetch("removed_of", *row, conversation_id)
+        if not found:
+            continue
+        text, is_visible, is_active = found[0]
+        before = to_removed(text) if text else ()
+        after = removed_with(before, each.removed)
+        await statements.fetch("remove_blocks", *row, json_text(after))
+        if after == "all" and before != "all" and is_visible:
+            hidden += is_active
+            await statements.fetch("forget_entry", *row, conversation_id)
+    if removed:
+        await statements.fetch("take_ordinal", conversation_id)
+    return hidden
 
 
 async def _for_write(statements: Statements, principal: Principal, conversation_id: ConversationId) -> Conversation:

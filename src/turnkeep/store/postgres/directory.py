@@ -4,11 +4,15 @@ Ids are made before the write begins, so that one whose answer was lost can be r
 """
 
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import asyncpg
 
 from turnkeep.clock import month_of
 from turnkeep.ids import (
     AgentId,
+    ConnectionId,
     InviteId,
     KeyId,
     OrgId,
@@ -24,11 +28,11 @@ from turnkeep.ids import (
     new_user_id,
     new_workspace_id,
 )
-from turnkeep.model.agents import Agent, AgentSpec
+from turnkeep.model.agents import Agent, AgentSpec, McpConnection
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.model.sessions import Invite, NewSession, PageSession, SignedIn
 from turnkeep.store.checks import KEY_CHARS, check_agent, check_binding, check_hash, check_limit, check_text
-from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of, rows_that_fit
+from turnkeep.store.commands import CountedTurn, Page, TokenBinding, TokenPurpose, UsageFilter, page_of, rows_that_fit
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.postgres.io.database import Database, Statements
 from turnkeep.store.postgres.io.pool import Rows
@@ -38,6 +42,7 @@ from turnkeep.store.rows import (
     to_binding,
     to_invite,
     to_key,
+    to_mcp_connection,
     to_member,
     to_org,
     to_session,
@@ -47,6 +52,9 @@ from turnkeep.store.rows import (
 from turnkeep.store.rules.claims import user_gone
 from turnkeep.store.rules.directory import (
     DEFAULT_WORKSPACE,
+    ScopeUse,
+    agent_name_key,
+    agent_name_taken,
     check_key_is_new,
     check_may_go,
     check_model,
@@ -56,11 +64,14 @@ from turnkeep.store.rules.directory import (
     check_workspace,
     key_record,
     limit_of,
+    limit_uses_of,
+    limits_query,
     member_record,
     members_page,
     members_query,
     monthly_usage,
     no_agent,
+    no_connection,
     no_key,
     no_org,
     no_user,
@@ -70,11 +81,13 @@ from turnkeep.store.rules.directory import (
     usage_query,
     usage_row,
     usage_scope,
+    usage_turns_page,
+    usage_turns_query,
     workspace_record,
 )
 from turnkeep.store.rules.sessions import invite_record, no_invite, no_session, session_record
 from turnkeep.store.rules.turns import no_turn
-from turnkeep_client.wire.account import GroupBy, MonthlyUsage, UsageRow
+from turnkeep_client.wire.account import GroupBy, LimitUse, MonthlyUsage, UsageRow
 
 AFTER_EVERY_AGENT = "agent_g"
 """Ids are hexadecimal, so this sorts after all of them."""
@@ -271,12 +284,19 @@ class PostgresDirectory:
         await self._database.transact(work)
 
     async def create_agent(self, principal: Principal, spec: AgentSpec) -> Agent:
-        rows = await self._database.write(
-            "insert_agent", new_agent_id(), principal.org_id, principal.workspace_id, _spec(spec)
-        )
-        if not rows:
-            raise no_workspace()
-        return to_agent(rows[0])
+        agent_id, text = new_agent_id(), _spec(spec)
+
+        async def work(statements: Statements) -> Agent:
+            key = await _name_key(statements, principal, agent_id, spec.name)
+            with _unique_names(spec.name):
+                rows = await statements.fetch(
+                    "insert_agent", agent_id, principal.org_id, principal.workspace_id, text, key
+                )
+            if not rows:
+                raise no_workspace()
+            return to_agent(rows[0])
+
+        return await self._database.transact(work)
 
     async def agent(self, principal: Principal, agent_id: AgentId) -> Agent:
         check_id(agent_id, "agent")
@@ -308,7 +328,12 @@ class PostgresDirectory:
             before = await statements.fetch("agent_to_change", *which)
             if not before:
                 raise no_agent()
-            [row] = await statements.fetch("change_agent", *which, _spec(change(to_agent(before[0]).spec)))
+            known = to_agent(before[0]).spec
+            spec = change(known)
+            text = _spec(spec)
+            key = await _name_key(statements, principal, agent_id, spec.name, before=known.name)
+            with _unique_names(spec.name):
+                [row] = await statements.fetch("change_agent", *which, text, key)
             return to_agent(row)
 
         return await self._database.transact(work)
@@ -317,6 +342,61 @@ class PostgresDirectory:
         check_id(agent_id, "agent")
         if not await self._database.write("delete_agent", principal.org_id, principal.workspace_id, agent_id):
             raise no_agent()
+
+    async def begin_mcp_connection(
+        self, principal: Principal, url: str, *, connection_id: ConnectionId, issuer: str, attempt: str
+    ) -> McpConnection:
+        who = (principal.org_id, principal.workspace_id, principal.user_id)
+        rows = await self._database.write(
+            "begin_mcp_connection", check_id(connection_id, "mcp"), *who, url, issuer, attempt
+        )
+        if not rows:
+            raise no_workspace()
+        return to_mcp_connection(rows[0])
+
+    async def mcp_connections(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[McpConnection]:
+        check_workspace(org_id, workspace_id)
+        return [to_mcp_connection(row) for row in await self._database.read("mcp_connections", org_id, workspace_id)]
+
+    async def mcp_connection(
+        self, org_id: OrgId, workspace_id: WorkspaceId, connection_id: ConnectionId
+    ) -> McpConnection:
+        check_workspace(org_id, workspace_id)
+        rows = await self._database.read("mcp_connection", org_id, workspace_id, check_id(connection_id, "mcp"))
+        if not rows:
+            raise no_connection()
+        return to_mcp_connection(rows[0])
+
+    async def mcp_connection_at(self, org_id: OrgId, workspace_id: WorkspaceId, url: str) -> McpConnection | None:
+        check_workspace(org_id, workspace_id)
+        rows = await self._database.read("mcp_connection_at", org_id, workspace_id, url)
+        return to_mcp_connection(rows[0]) if rows else None
+
+    async def finish_mcp_connection(
+        self, principal: Principal, connection_id: ConnectionId, *, attempt: str, sealed: str, issuer: str
+    ) -> McpConnection | None:
+        which = (principal.org_id, principal.workspace_id, check_id(connection_id, "mcp"))
+        rows = await self._database.write("finish_mcp_connection", *which, attempt, sealed, principal.user_id, issuer)
+        return to_mcp_connection(rows[0]) if rows else None
+
+    async def lease_mcp_connection(self, connection_id: ConnectionId, *, version: int, seconds: float) -> bool:
+        check_id(connection_id, "mcp")
+        return bool(await self._database.write("lease_mcp_connection", connection_id, version, int(seconds * 1000)))
+
+    async def renew_mcp_connection(
+        self, connection_id: ConnectionId, *, version: int, sealed: str | None, problem: str | None = None
+    ) -> None:
+        await self._database.write("renew_mcp_connection", check_id(connection_id, "mcp"), version, sealed, problem)
+
+    async def delete_mcp_connection(
+        self, org_id: OrgId, workspace_id: WorkspaceId, connection_id: ConnectionId
+    ) -> McpConnection:
+        check_workspace(org_id, workspace_id)
+        which = (org_id, workspace_id, check_id(connection_id, "mcp"))
+        rows = await self._database.write("delete_mcp_connection", *which)
+        if not rows:
+            raise no_connection()
+        return to_mcp_connection(rows[0])
 
     async def usage(
         self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
@@ -341,17 +421,22 @@ class PostgresDirectory:
         days = await self._database.write("add_up_day_slots", limit)
         return len(months) == limit or len(days) == limit
 
-    async def usage_rows(
-        self,
-        principal: Principal,
-        *,
-        month: str,
-        group_by: GroupBy,
-        user_id: UserId | None = None,
-        agent_id: AgentId | None = None,
-    ) -> list[UsageRow]:
-        which = usage_query(principal, month, group_by, user_id, agent_id)
+    async def usage_rows(self, principal: Principal, only: UsageFilter, *, group_by: GroupBy) -> list[UsageRow]:
+        which = usage_query(principal, only, group_by)
         return [usage_row(row) for row in await self._database.read("usage_rows", *which.values())]
+
+    async def usage_turns(
+        self, principal: Principal, only: UsageFilter, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[CountedTurn]:
+        which = usage_turns_query(principal, only, limit, cursor)
+        return usage_turns_page(await self._database.read("usage_turns", *which.values()), which, limit)
+
+    async def limit_uses(self, principal: Principal, *, month: str, user_id: UserId | None = None) -> list[LimitUse]:
+        which = limits_query(principal, month, user_id)
+        [[now]] = await self._database.read("now")
+        rows = await self._database.read("limit_uses", *which.values())
+        scopes = [ScopeUse(scope, scope_id, tuple(rest[:5]), tuple(rest[5:])) for scope, scope_id, *rest in rows]
+        return limit_uses_of(scopes, is_this_month=month == month_of(now))
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         check_binding(binding)
@@ -384,6 +469,25 @@ async def check_user(statements: Statements, principal: Principal) -> None:
     the transaction has ended."""
     if principal.user_id is not None and not await statements.fetch("lock_user", principal.org_id, principal.user_id):
         raise user_gone()
+
+
+async def _name_key(
+    statements: Statements, principal: Principal, agent_id: AgentId, name: str, *, before: str | None = None
+) -> str | None:
+    which = (principal.workspace_id, agent_id, agent_name_key(name, None, ()))
+    others = [(row[0], row[1]) for row in await statements.fetch("agents_named", *which)]
+    return agent_name_key(name, before, others)
+
+
+@contextmanager
+def _unique_names(name: str) -> Iterator[None]:
+    """The unique index decides who was first with a name, also when two come at once."""
+    try:
+        yield
+    except asyncpg.UniqueViolationError as exc:
+        if exc.constraint_name != "agents_names":
+            raise
+        raise agent_name_taken(name) from exc
 
 
 def _spec(spec: AgentSpec) -> str:

@@ -97,7 +97,7 @@ class PostgresLeases:
                 return []
             now, *_ = rows[0]
             expired = [ExpiredTurn(*columns) for _, *columns in rows]
-            decided = {turn.id: adoption(turn) for turn in expired}
+            decided = {turn.id: adoption(turn, now=now) for turn in expired}
             document = json_text([_adoption(each, decided[each]) for each in decided])
             adopted = await statements.fetch("adopt_turns", document, worker, now + int(lease_seconds * 1000))
             turns = {row["id"]: to_turn(row) for row in adopted}

@@ -11,6 +11,7 @@ from turnkeep.store.commands import ConnectionUse
 from turnkeep.store.postgres.conversations import PostgresConversations
 from turnkeep.store.postgres.directory import PostgresDirectory, PostgresSessions
 from turnkeep.store.postgres.erasures import PostgresErasures
+from turnkeep.store.postgres.feedback import PostgresFeedback
 from turnkeep.store.postgres.files import PostgresFiles
 from turnkeep.store.postgres.io.address import DatabaseAddress
 from turnkeep.store.postgres.io.database import Database
@@ -21,6 +22,7 @@ from turnkeep.store.postgres.io.statements import functions, statements
 from turnkeep.store.postgres.knowledge import PostgresKnowledge, PostgresTables
 from turnkeep.store.postgres.leases import PostgresLeases
 from turnkeep.store.postgres.outbox import PostgresOutbox, PostgresWebhooks
+from turnkeep.store.postgres.shares import PostgresShares
 from turnkeep.store.postgres.turns import PostgresTurns
 from turnkeep.store.postgres.waits import PostgresWaits
 
@@ -34,6 +36,8 @@ class PostgresStore(
     PostgresLeases,
     PostgresWaits,
     PostgresConversations,
+    PostgresShares,
+    PostgresFeedback,
     PostgresDirectory,
     PostgresSessions,
     PostgresFiles,

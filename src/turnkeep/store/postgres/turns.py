@@ -29,10 +29,18 @@ from turnkeep.ids import (
     new_outbox_id,
 )
 from turnkeep.model.conversations import events_from_rows, title_and_preview
-from turnkeep.model.messages import Message
+from turnkeep.model.messages import Message, Order
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
-from turnkeep.store.checks import check_append, check_claim, check_record, check_service, check_settlement, check_usage
+from turnkeep.store.checks import (
+    check_append,
+    check_claim,
+    check_limit,
+    check_record,
+    check_service,
+    check_settlement,
+    check_usage,
+)
 from turnkeep.store.commands import ROW_LIMIT, Appended, Claim, Claimed, Receipt, Settled, Settlement, TurnTrace, Window
 from turnkeep.store.postgres.io.database import Answer, Database, Groups, Statements, owner_of
 from turnkeep.store.postgres.io.errors import OVER_LIMIT, USER_GONE, RefusedWrite
@@ -359,6 +367,15 @@ class PostgresTurns:
         )
         rows.sort(key=_place)
         return to_window(conversation_id, rows, turns=turns, row_limit=row_limit)
+
+    async def chain(
+        self, conversation_id: ConversationId, *, order: Order = "asc", past: int | None = None, limit: int = 20
+    ) -> list[Turn]:
+        check_id(conversation_id, "conv")
+        check_limit(limit)
+        name, start = ("chain_forward", 0) if order == "asc" else ("chain_backward", ALL)
+        found = await self._database.read(name, conversation_id, start if past is None else past, limit)
+        return [to_turn(row) for row in found]
 
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
         check_service(principal)

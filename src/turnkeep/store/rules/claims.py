@@ -259,6 +259,10 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
             drop_queue=claim.drop_queue,
         )
     position = position_of(conversation.head_turn_id, facts.beside) if entry.is_started else None
+    if claim.after is not None and position is not None and position.parent != claim.after:
+        raise Conflict(
+            "The conversation has gone on meanwhile. Read it again, and repeat the question if it still fits."
+        )
     if facts.limits:
         check_spent(facts.limits, facts.now)
     turn = _turn(claim, facts.now, ids.conversation_id, entry, position)
@@ -366,6 +370,7 @@ def _turn(claim: Claim, now: int, conversation_id: ConversationId, entry: Entry,
 def conversation_columns(claim: Claim, new: AcceptedClaim) -> dict[str, Any]:
     """The conversation that the claim makes, with its first turn counted."""
     made = new_conversation(claim.principal, claim.new, new.turn.conversation_id, new.turn.created_at)
+    made = structs.replace(made, read_at=made.created_at if new.turn.background else None)
     columns = insertion(made, claim.principal.org_id, next_ordinal=2)
     return columns | {"title": made.title or new.title, "preview": new.preview, "turn_count": 1, "message_count": 1}
 

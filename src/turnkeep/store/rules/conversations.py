@@ -1,4 +1,5 @@
-"""Rules of conversations: what a new one is, what a change makes of it, and what an import writes."""
+"""Rules of conversations: what a new one is, what a change makes of it, what an import writes, and what a share link
+shows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -7,16 +8,30 @@ from msgspec import UNSET, Struct, structs
 
 from turnkeep.errors import Conflict, ConversationBusy, InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, OrgId, TurnId
-from turnkeep.model.conversations import Conversation
+from turnkeep.model.conversations import Conversation, NewShare
+from turnkeep.model.messages import PublicMessage, Removed
 from turnkeep.model.principals import Principal
 from turnkeep.model.waits import WaitReason
-from turnkeep.store.commands import ConversationChange, Exported, NewConversation, TurnTrace
-from turnkeep.store.rows import MESSAGE_COLUMNS, conversation_record, event_values, message_values, turn_values
+from turnkeep.store.checks import check_hash
+from turnkeep.store.commands import ConversationChange, Exported, NewConversation, TurnTrace, rows_that_fit
+from turnkeep.store.rows import (
+    MESSAGE_COLUMNS,
+    conversation_record,
+    event_values,
+    json_or_null,
+    message_values,
+    to_public_message,
+    turn_values,
+)
 from turnkeep.store.rules.directory import no_agent, no_workspace
 from turnkeep.store.rules.turns import no_turn
 
 IMPORTED_CHARS = 8_000_000
 """About as much of an import is made and written together. All of it is in memory, also in PostgreSQL."""
+
+
+FOLDERS = 1_000
+"""A list of folders has no more than these."""
 
 
 class Head(Struct, frozen=True):
@@ -58,6 +73,7 @@ def new_conversation(
         running_turn_id=None,
         created_at=now,
         updated_at=now,
+        titled_by=None if new.title is None else "user",
     )
 
 
@@ -81,6 +97,11 @@ def check_idle(ahead: Ahead | None) -> None:
         raise ConversationBusy(ahead.id, ahead.started_at, waiting_for=ahead.waiting_for)
 
 
+def removed_with(before: Removed, more: Removed) -> Removed:
+    """What is removed of a row after a further removal."""
+    return "all" if before == "all" or more == "all" else tuple(sorted({*before, *more}))
+
+
 def check_expected_head(head: TurnId | None, change: ConversationChange) -> None:
     """Raises Conflict if another turn became the head since the caller looked."""
     if change.expected_head is not UNSET and head != change.expected_head:
@@ -93,7 +114,7 @@ def changed(
     before: Conversation, change: ConversationChange, now: int, *, more_turns: int = 0, more_messages: int = 0
 ) -> Conversation:
     """The conversation after a change. A new head moves it up in the list; a new title, model or agent does not."""
-    others = {"without", "expected_head", "appended", "attached"}
+    others = {"without", "expected_head", "appended", "attached", "is_unread", "removed"}
     given = {field: getattr(change, field) for field in change.__struct_fields__ if field not in others}
     values = {
         field: value or None if isinstance(value, str) else value for field, value in given.items() if value is not None
@@ -101,10 +122,20 @@ def changed(
     return structs.replace(
         before,
         **values | dict.fromkeys(change.without),
+        read_at=_read_at(before, change, now),
+        titled_by=before.titled_by if change.title is None else "user",
         turn_count=before.turn_count + more_turns,
         message_count=before.message_count + more_messages,
         updated_at=before.updated_at if change.head_turn_id is None else now,
     )
+
+
+def _read_at(before: Conversation, change: ConversationChange, now: int) -> int | None:
+    """A user who switches to another branch has seen the conversation; what was unread before stays unread."""
+    if change.is_unread is not None:
+        return 0 if change.is_unread else max(now, before.updated_at)
+    has_seen = change.head_turn_id is not None and before.read_at is not None and not before.is_unread
+    return now if has_seen else before.read_at
 
 
 def imported_conversation(exported: Exported, principal: Principal) -> dict[str, Any]:
@@ -157,7 +188,10 @@ def _turn(trace: TurnTrace, principal: Principal) -> dict[str, Any]:
 
 def _messages(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
     names = MESSAGE_COLUMNS.split(", ")
-    return [dict(zip(names, message_values(row), strict=True)) | {"org_id": org_id} for row in trace.rows]
+    return [
+        dict(zip(names, (*message_values(row), json_or_null(row.removed)), strict=True)) | {"org_id": org_id}
+        for row in trace.rows
+    ]
 
 
 def _events(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
@@ -174,6 +208,55 @@ def _logs(trace: TurnTrace, org_id: OrgId) -> list[dict[str, Any]]:
         {"turn_id": trace.turn.id, "n": n, "org_id": org_id, **structs.asdict(line)}
         for n, line in enumerate(trace.logs, start=1)
     ]
+
+
+def share_record(share: NewShare) -> dict[str, Any]:
+    """What a new share link is written with."""
+    return {
+        "with_files": share.with_files,
+        "hash": check_hash(share.secret_hash, "A link"),
+        "ms": int(share.seconds * 1000),
+    }
+
+
+def shared_page(rows: Sequence[Sequence[Any]], conversation_id: ConversationId) -> tuple[PublicMessage, ...]:
+    """What a share link shows of these rows, which are those of whole turns: the question and the answer of each. Words
+    that steered a turn were meant for the model alone, and so are instructions."""
+    shown: list[PublicMessage] = []
+    asked: set[TurnId] = set()
+    for row in rows:
+        message = to_public_message(conversation_id, (*row, None))
+        if message.role == "assistant":
+            shown.append(message)
+        elif message.role == "user" and message.turn_id not in asked:
+            asked.add(message.turn_id)
+            shown.append(message)
+    return tuple(shown)
+
+
+def turns_that_fit(turns: Sequence[tuple[TurnId, int]], rows: Sequence[Sequence[Any]], limit: int) -> int:
+    """How many of these turns a page shows: at most `limit`, of about so many bytes as a page may have, and at least
+    one. `rows` are those of the turns, in order, with the turn second."""
+    fit = rows_that_fit(rows, len(rows))
+    if fit >= len(rows):
+        return limit
+    cut: TurnId = rows[fit][1]
+    return max(1, min(limit, [turn_id for turn_id, _ in turns].index(cut)))
+
+
+def nothing_to_share() -> Conflict:
+    return Conflict(
+        "There is nothing to share: the conversation has no such turn that has ended. Share it when the answer is "
+        "complete."
+    )
+
+
+def no_share() -> NotFound:
+    return NotFound("No such share link. It may have ended.")
+
+
+def no_folder() -> NotFound:
+    return NotFound("No such folder. A folder exists while conversations are in it.")
 
 
 def no_conversation() -> NotFound:

@@ -4,14 +4,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+
 from turnkeep.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from turnkeep.ids import AgentId, OrgId, UserId, WorkspaceId, check_id
 from turnkeep.model.principals import LIMITS, ApiKey, Member, Org, Principal, Workspace
 from turnkeep.store.checks import NAME_CHARS, check_hash, check_json, check_limit, check_text
-from turnkeep.store.commands import Page, page_of
+from turnkeep.store.commands import CountedTurn, Page, UsageFilter, page_of
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import json_or_null, json_text, to_member
-from turnkeep_client.wire.account import GroupBy, KeyUsage, Messages, MonthlyUsage, UsageRow
+from turnkeep.store.rules.files import name_key
+from turnkeep_client.wire.account import GroupBy, KeyUsage, LimitUse, Messages, MonthlyUsage, Scope, UsageRow
 
 DEFAULT_WORKSPACE = "Default"
 """The name of the workspace that an org begins with."""
@@ -21,6 +24,7 @@ MAX_TOKENS = 2**53 - 1
 USAGE_ROWS = 10_000
 """Of more groups than this, those with most messages are shown."""
 
+_DAY = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
 
 
@@ -213,22 +217,76 @@ def monthly_usage(month: str, counted: Sequence[int], limit: int | None, key: Se
     )
 
 
-def usage_query(
-    principal: Principal, month: str, group_by: GroupBy, user_id: UserId | None, agent_id: AgentId | None
-) -> dict[str, Any]:
+def usage_query(principal: Principal, only: UsageFilter, group_by: GroupBy) -> dict[str, Any]:
     """What the usage of groups is read with. A member reads their own."""
-    check_month(month)
-    if principal.role == "member":
-        user_id = principal.user_id
+    return _of_filter(principal, only) | {"group_by": group_by, "limit": USAGE_ROWS}
+
+
+def _of_filter(principal: Principal, only: UsageFilter) -> dict[str, Any]:
+    check_month(only.month)
+    user_id = principal.user_id if principal.role == "member" else only.user_id
+    if only.day is not None and not (_DAY.fullmatch(only.day) and only.day.startswith(only.month)):
+        raise InvalidRequest("day must be one of that month, such as 2026-11-30.")
     return {
         "org": principal.org_id,
         "workspace": principal.workspace_id,
-        "month": month,
-        "group_by": group_by,
+        "month": only.month,
         "user": None if user_id is None else check_id(user_id, "user"),
-        "agent": None if agent_id is None else check_id(agent_id, "agent"),
-        "limit": USAGE_ROWS,
+        "agent": None if only.agent_id is None else check_id(only.agent_id, "agent"),
+        "model": check_model(only.model),
+        "day": only.day,
     }
+
+
+def usage_turns_query(principal: Principal, only: UsageFilter, limit: int, cursor: str | None) -> dict[str, Any]:
+    """What a page of turns is read with: one more than the page holds."""
+    check_limit(limit)
+    which = _of_filter(principal, only)
+    before = "turn_~" if cursor is None else decode_cursor(cursor, _turns_of(which), tuple[str])[0]
+    return which | {"before": before, "limit": limit + 1}
+
+
+def usage_turns_page(rows: Sequence[Sequence[Any]], which: Mapping[str, Any], limit: int) -> Page[CountedTurn]:
+    found = [CountedTurn(*row) for row in rows]
+    return page_of(found, limit=limit, cursor_of=lambda turn: encode_cursor(_turns_of(which), turn.id))
+
+
+def _turns_of(which: Mapping[str, Any]) -> str:
+    """The name of the list, for its cursors."""
+    return " ".join(f"{name}={which[name]}" for name in ("workspace", "month", "user", "agent", "model", "day"))
+
+
+def limits_query(principal: Principal, month: str, user_id: UserId | None) -> dict[str, Any]:
+    """Whose limits are read: those that `usage` shows."""
+    check_month(month)
+    scope, scope_id = usage_scope(principal, None if user_id is None else UserId(check_id(user_id, "user")))
+    return {
+        "org": principal.org_id,
+        "workspace": principal.workspace_id,
+        "scope": scope,
+        "user": scope_id if scope == "user" else None,
+        "key": principal.key_id if principal.role == "service" else None,
+        "month": month,
+    }
+
+
+class ScopeUse(Struct, frozen=True):
+    """The limits of a scope, and what it has used of each. The fields are in the order of the query `limit_uses`."""
+
+    scope: Scope
+    scope_id: str
+    limits: tuple[float | None, ...]
+    used: tuple[float | None, ...]
+
+
+def limit_uses_of(scopes: Sequence[ScopeUse], *, is_this_month: bool) -> list[LimitUse]:
+    """The limits that are set."""
+    return [
+        LimitUse(scope=each.scope, name=name, limit=limit, used=used or 0)
+        for each in scopes
+        for name, limit, used in zip(LIMITS, each.limits, each.used, strict=True)
+        if limit is not None and (is_this_month or name.startswith("monthly_"))
+    ]
 
 
 def usage_row(row: Sequence[Any]) -> UsageRow:
@@ -268,6 +326,29 @@ def no_key() -> NotFound:
 
 def no_workspace() -> NotFound:
     return NotFound("No such workspace.")
+
+
+def agent_name_key(name: str, before: str | None, others: Sequence[tuple[str | None, str | None]]) -> str | None:
+    """The key of an agent's name, which no other agent of the workspace has. `others` are the keys and names of those
+    that may have it; `before` is the name that the agent had.
+
+    Raises Conflict if another agent has this name. An agent that keeps its name may share it, without a key: in
+    earlier releases names could be given twice.
+    """
+    key = name_key(name.strip())
+    if not any(other == key or (other is None and name_key((known or "").strip()) == key) for other, known in others):
+        return key
+    if before is not None and name_key(before.strip()) == key:
+        return None
+    raise agent_name_taken(name)
+
+
+def agent_name_taken(name: str) -> Conflict:
+    return Conflict(f"There is an agent called {name!r} in this workspace already. Choose another name.")
+
+
+def no_connection() -> NotFound:
+    return NotFound("No such connection. It may have been removed.")
 
 
 def no_agent() -> NotFound:

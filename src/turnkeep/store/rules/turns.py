@@ -14,8 +14,10 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from turnkeep.errors import (
+    Conflict,
     ConversationBusy,
     Defect,
+    Forbidden,
     InvalidRequest,
     LeaseLost,
     NotFound,
@@ -23,11 +25,16 @@ from turnkeep.errors import (
     TurnkeepError,
     TurnSettled,
 )
-from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId
+from turnkeep.ids import ConversationId, MessageId, OrgId, TurnId, UserId
+from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, IfBusy, Turn, TurnError, TurnStatus
 from turnkeep.model.waits import WaitReason
+from turnkeep.store.checks import check_text
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.events import Failure, Reset, TurnBegan, TurnEvent
+
+COMMENT_CHARS = 4_000
+"""How long the comment of a rating may be."""
 
 
 class Beside(Struct, frozen=True, kw_only=True):
@@ -262,8 +269,8 @@ class Adoption(Struct, frozen=True, kw_only=True):
     is_first_start: bool
 
 
-def adoption(turn: ExpiredTurn) -> Adoption:
-    """Raise the attempt and tell the readers.
+def adoption(turn: ExpiredTurn, *, now: int) -> Adoption:
+    """Raise the attempt and tell the readers, with the time.
 
     A turn that got no further since its last adoption has failed once more. For a turn that did, the count starts
     at 0. A turn that was let go on purpose has not failed.
@@ -281,11 +288,12 @@ def adoption(turn: ExpiredTurn) -> Adoption:
             user_message_id=turn.user_message_id,
             status="running",
             attempt=attempt,
+            at=now,
         )
     else:
         if not was_let_go:
             failures = 0 if turn.last_seq > turn.seq_at_adoption else failures + 1
-        event = Reset(attempt=attempt, reason="handover" if was_let_go else "lease_expired")
+        event = Reset(attempt=attempt, reason="handover" if was_let_go else "lease_expired", at=now)
     return Adoption(
         attempt=attempt, failures=failures, last_seq=turn.last_seq + 1, event=event, is_first_start=is_first_start
     )
@@ -355,6 +363,28 @@ def _merged(before: JsonObject, more: JsonObject) -> JsonObject:
         known = merged.get(name)
         merged[name] = _merged(known, value) if isinstance(known, dict) and isinstance(value, dict) else value
     return merged
+
+
+def check_comment(comment: str | None) -> str | None:
+    """The comment of a rating, without what stands around it; None for one that says nothing."""
+    if comment is None or not comment.strip():
+        return None
+    return check_text(comment.strip(), "comment", limit=COMMENT_CHARS)
+
+
+def rater_of(principal: Principal) -> UserId:
+    """Raises Forbidden for a service that acts for no user: a rating is what a person thinks."""
+    if principal.user_id is None:
+        raise Forbidden("A rating belongs to a user. Act for one with `Turnkeep-User`.")
+    return principal.user_id
+
+
+def not_ended() -> Conflict:
+    return Conflict("This turn has not ended yet. Its answer can be rated then.")
+
+
+def no_feedback() -> NotFound:
+    return NotFound("You have not rated this turn.")
 
 
 def no_turn() -> NotFound:

@@ -10,19 +10,22 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from turnkeep.clock import month_of
 from turnkeep.errors import ExternalIdTaken, InvalidRequest
 from turnkeep.ids import (
     AgentId,
     ConversationId,
     FileId,
+    OutboxId,
     TurnId,
     WorkspaceId,
     check_id,
     first_conversation_id,
     new_conversation_id,
 )
-from turnkeep.model.conversations import Conversation, Hit
+from turnkeep.model.conversations import Conversation, ConversationFolder, Hit
 from turnkeep.model.messages import Message, Order, PublicMessage
+from turnkeep.model.outbox import OutboxEntry
 from turnkeep.model.principals import Principal
 from turnkeep.model.text_search import SearchQuery, parse_query, snippet, tokens_of
 from turnkeep.model.turns import Turn
@@ -38,11 +41,21 @@ from turnkeep.store.commands import (
     NewConversation,
     Page,
     Purged,
+    RemovedBlocks,
     TurnTrace,
     page_of,
     rows_that_fit,
 )
-from turnkeep.store.cursors import decode_cursor, encode_cursor, list_cursor, list_of, messages_of, rows_of
+from turnkeep.store.cursors import (
+    TRASH,
+    decode_cursor,
+    encode_cursor,
+    list_cursor,
+    list_of,
+    messages_of,
+    rows_of,
+    trash_cursor,
+)
 from turnkeep.store.exports import checked_and_renamed
 from turnkeep.store.fulltext import CHUNK_TURNS, SWEPT_WRITES, PendingConversation, fts_text, index_in_chunks
 from turnkeep.store.rows import (
@@ -54,10 +67,14 @@ from turnkeep.store.rows import (
     to_message,
     to_public_message,
     to_recorded,
+    to_removed,
     to_turn,
+    turns_with_siblings,
+    with_versions,
 )
-from turnkeep.store.rules.claims import named_rows, named_traces
+from turnkeep.store.rules.claims import counted_scopes, named_rows, named_traces
 from turnkeep.store.rules.conversations import (
+    FOLDERS,
     Ahead,
     Head,
     changed,
@@ -70,6 +87,8 @@ from turnkeep.store.rules.conversations import (
     insertion,
     new_conversation,
     no_conversation,
+    no_folder,
+    removed_with,
     without_external_id,
 )
 from turnkeep.store.rules.files import imported_files
@@ -77,8 +96,9 @@ from turnkeep.store.sqlite.directory import check_user, has_workspace
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Row, Session, in_workspace, owner_of
 from turnkeep.store.sqlite.leases import cancel_all_waiting, show_chain
+from turnkeep.store.sqlite.outbox import has_due, take_due
 from turnkeep.store.sqlite.turns import ALL, append_turn, attach_files, trace_of
-from turnkeep_client.wire.blocks import Part
+from turnkeep_client.wire.blocks import Part, Usage
 from turnkeep_client.wire.display import parts_of, words_of
 
 QUERY_CHARS = 1_000
@@ -150,8 +170,23 @@ class SqliteConversations(StoreThreads):
             checks.check_append(conversation_id, turn)
         return await self._write(_change, principal, conversation_id, change)
 
+    async def folders(self, principal: Principal) -> list[ConversationFolder]:
+        return await self._see(principal, _my_folders, principal)
+
+    async def rename_folder(self, principal: Principal, name: str, new_name: str | None) -> int:
+        checks.check_folder(name)
+        if new_name is not None:
+            checks.check_folder(new_name)
+        return await self._write(_rename_folder, principal, name, new_name)
+
     async def delete_conversation(self, principal: Principal, conversation_id: ConversationId) -> None:
         await self._write(_delete, principal, check_id(conversation_id, "conv"))
+
+    async def deleted_conversations(
+        self, principal: Principal, *, limit: int = 20, cursor: str | None = None
+    ) -> Page[Conversation]:
+        checks.check_limit(limit)
+        return await self._read(_trash, principal, limit, cursor)
 
     async def restore_conversation(self, principal: Principal, conversation_id: ConversationId) -> Conversation:
         return await self._write(_restore, principal, check_id(conversation_id, "conv"))
@@ -245,6 +280,61 @@ class SqliteConversations(StoreThreads):
         renamed = await asyncio.to_thread(checked_and_renamed, exported, principal, attached)
         return await self._write(_import_renamed, principal, renamed, attached)
 
+    async def want_titles(self, turn_ids: Sequence[TurnId]) -> None:
+        if turn_ids:
+            await self._write(_want_titles, list(turn_ids))
+
+    async def take_titles(self, *, limit: int = 10, lease_seconds: float) -> list[OutboxEntry]:
+        if not await self._read(has_due, True):
+            return []
+        return await self._write(take_due, limit, int(lease_seconds * 1000), True)
+
+    async def end_title(
+        self, entry_id: OutboxId, title: str | None, *, model: str, usage: Usage, cost: float | None
+    ) -> bool:
+        checks.check_title(title)
+        return await self._write(_end_title, entry_id, title, model, usage, cost)
+
+
+def _want_titles(session: Session, turn_ids: Sequence[TurnId]) -> None:
+    session.run("want_titles", {"turns": json_text(turn_ids), "now": session.now})
+
+
+def _end_title(
+    session: Session, entry_id: OutboxId, title: str | None, model: str, usage: Usage, cost: float | None
+) -> bool:
+    ended = session.row("ended_title", {"id": entry_id})
+    if ended is None:
+        return False
+    conversation_id, turn_id = ended
+    is_written = session.run("write_title", {"conversation": conversation_id, "title": title}) > 0 and title is not None
+    if is_written and title is not None:
+        refresh_title(session, conversation_id, title)
+    turn = session.row("titled_turn", {"turn": turn_id})
+    if turn is not None and usage.input_tokens + usage.output_tokens:
+        org_id, workspace_id, user_id, key_id, agent_id, source = turn
+        month, spent = month_of(session.now), (usage.input_tokens, usage.output_tokens, cost or 0.0)
+        scopes = counted_scopes(workspace_id, user_id, [] if key_id is None else [key_id])
+        session.many("count_tokens", [(org_id, *scope, month, *spent) for scope in scopes])
+        session.run(
+            "count_title",
+            {
+                "org_id": org_id,
+                "workspace_id": workspace_id,
+                "user_id": user_id,
+                "agent_id": agent_id,
+                "source": source,
+                "model": model,
+                "now": session.now,
+                "input": usage.input_tokens,
+                "output": usage.output_tokens,
+                "cache_read": usage.cache_read_tokens,
+                "cache_write": usage.cache_write_tokens,
+                "cost": cost,
+            },
+        )
+    return is_written
+
 
 def _park_waiting(session: Session) -> None:
     session.run("park_waiting")
@@ -310,9 +400,13 @@ def _transcript(
         limit = rows_that_fit(found, limit)
         shown = [_Shown(row[:-3], *row[-3:]) for row in found[:limit]]
         siblings = _siblings(session, conversation_id, shown)
+        messages = [to_public_message(conversation_id, (*each.message, siblings.get(each.turn_id))) for each in shown]
+        beside = turns_with_siblings(messages)
+        # The first question of a turn is its question: the last row wins, and that is the first one.
+        questions: dict[TurnId, str] = dict(session.rows("questions", (json_text(beside),))) if beside else {}
     last = shown[-1] if len(found) > limit else None
     return Page(
-        data=tuple(to_public_message(conversation_id, (*each.message, siblings.get(each.turn_id))) for each in shown),
+        data=with_versions(messages, questions),
         next_cursor=None if last is None else encode_cursor(of, last.ordinal, last.turn_sequence),
     )
 
@@ -402,7 +496,7 @@ def _change(
     before = own_conversation(session, principal, conversation_id)
     check_new(has_workspace=True, has_agent=_has_agent(session, principal, wanted.agent_id))
     more_turns, more_messages = 0, 0
-    if wanted.appended:
+    if wanted.appended or wanted.removed:
         check_idle(_ahead(session, conversation_id))
     check_expected_head(before.head_turn_id, wanted)
     if wanted.head_turn_id is not None:
@@ -412,6 +506,7 @@ def _change(
     elif "head_turn_id" in wanted.without:
         check_idle(_ahead(session, conversation_id))
         more_turns, more_messages = show_chain(session, conversation_id, None)
+    more_messages -= _remove_blocks(session, conversation_id, wanted.removed)
     after = changed(before, wanted, session.now, more_turns=more_turns, more_messages=more_messages)
     session.run("change_conversation", conversation_record(after))
     if wanted.title is not None:
@@ -422,6 +517,46 @@ def _change(
         named = structs.replace(turn, rows=named_rows(turn.rows, joined))
         append_turn(session, principal, conversation_id, named)
     return by_id(session, conversation_id)
+
+
+def _my_folders(session: Session, principal: Principal) -> list[ConversationFolder]:
+    rows = session.rows("my_folders", {"workspace": principal.workspace_id, "limit": FOLDERS})
+    return [ConversationFolder(name=name, conversations=count) for name, count in rows]
+
+
+def _rename_folder(session: Session, principal: Principal, name: str, new_name: str | None) -> int:
+    moved = session.run("rename_folder", owner_of(principal) | {"name": name, "new_name": new_name})
+    if not moved:
+        raise no_folder()
+    return moved
+
+
+def _remove_blocks(session: Session, conversation_id: ConversationId, removed: Sequence[RemovedBlocks]) -> int:
+    """Remove these blocks; return how many messages of the visible chain are hidden with it."""
+    hidden = 0
+    for each in removed:
+        which = {"conversation": conversation_id, "turn": each.turn_id, "sequence": each.turn_sequence}
+        found = session.row("removed_of", which)
+        if found is None:
+            continue
+        text, is_visible, is_active = found
+        before = to_removed(text) if text else ()
+        after = removed_with(before, each.removed)
+        del which["conversation"]
+        session.run("remove_blocks", which | {"removed": json_text(after)})
+        if after == "all" and before != "all" and is_visible:
+            hidden += is_active
+            _forget_entry(session, which | {"conversation": conversation_id})
+    if removed:
+        session.run("take_ordinal", {"conversation": conversation_id})
+    return hidden
+
+
+def _forget_entry(session: Session, which: dict[str, Any]) -> None:
+    """Let no search find this message any more."""
+    for (n,) in session.rows("entry_of_row", which):
+        session.run("drop_tokens", {"n": n})
+        session.run("drop_entry", {"n": n})
 
 
 def _ahead(session: Session, conversation_id: ConversationId) -> Ahead | None:
@@ -446,6 +581,13 @@ def _delete_old(session: Session, query: str, unchanged_since: int, limit: int) 
         session.run("delete_conversation", {"conversation": conversation_id, "now": session.now})
         session.run("delete_files_with", {"conversation": conversation_id, "now": session.now})
     return len(found)
+
+
+def _trash(session: Session, principal: Principal, limit: int, cursor: str | None) -> Page[Conversation]:
+    deleted_at, id_ = list_key(cursor, TRASH)
+    values = owner_of(principal) | {"deleted_at": deleted_at, "id": id_, "limit": limit + 1}
+    rows = session.rows("deleted_conversations", values)
+    return page_of([to_conversation(row) for row in rows], limit=rows_that_fit(rows, limit), cursor_of=trash_cursor)
 
 
 def _restore(session: Session, principal: Principal, conversation_id: ConversationId) -> Conversation:
@@ -579,7 +721,15 @@ def _candidates(
 
 
 def _filter_values(only: ConversationFilter) -> dict[str, Any]:
-    return {"external_id": only.external_id, "agent": only.agent_id, "kind": only.kind, "since": only.since or 0}
+    return {
+        "external_id": only.external_id,
+        "agent": only.agent_id,
+        "kind": only.kind,
+        "since": only.since or 0,
+        "pinned": only.is_pinned,
+        "folder": only.folder,
+        "filed": only.is_filed,
+    }
 
 
 def _listed(
@@ -591,10 +741,14 @@ def _listed(
         name = "listed_of_external_id"
     elif only.agent_id is not None:
         name = "listed_of_agent"
+    elif only.folder is not None:
+        name = "listed_of_folder"
     elif only.kind is not None and only.kind != "chat":
         name = "listed_of_kind"
     updated_at, id_ = before
     values = owner_of(principal) | _filter_values(only) | {"updated_at": updated_at, "id": id_, "limit": limit}
+    if name == "listed_conversations" and only.is_pinned and values["user"] is not None:
+        name = "listed_pinned"
     return [conversation_id for (conversation_id,) in session.rows(name, values)]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from turnkeep.clock import month_of
 from turnkeep.ids import (
     AgentId,
+    ConnectionId,
     InviteId,
     KeyId,
     OrgId,
@@ -22,11 +23,11 @@ from turnkeep.ids import (
     new_user_id,
     new_workspace_id,
 )
-from turnkeep.model.agents import Agent, AgentSpec
+from turnkeep.model.agents import Agent, AgentSpec, McpConnection
 from turnkeep.model.principals import ApiKey, Member, Org, Principal, Workspace
 from turnkeep.model.sessions import Invite, NewSession, PageSession, SignedIn
 from turnkeep.store import checks
-from turnkeep.store.commands import Page, TokenBinding, TokenPurpose, page_of, rows_that_fit
+from turnkeep.store.commands import CountedTurn, Page, TokenBinding, TokenPurpose, UsageFilter, page_of, rows_that_fit
 from turnkeep.store.cursors import decode_cursor, encode_cursor
 from turnkeep.store.rows import (
     json_text,
@@ -34,6 +35,7 @@ from turnkeep.store.rows import (
     to_binding,
     to_invite,
     to_key,
+    to_mcp_connection,
     to_member,
     to_org,
     to_session,
@@ -43,6 +45,8 @@ from turnkeep.store.rows import (
 from turnkeep.store.rules.claims import user_gone
 from turnkeep.store.rules.directory import (
     DEFAULT_WORKSPACE,
+    ScopeUse,
+    agent_name_key,
     check_key_is_new,
     check_may_go,
     check_model,
@@ -52,11 +56,14 @@ from turnkeep.store.rules.directory import (
     check_workspace,
     key_record,
     limit_of,
+    limit_uses_of,
+    limits_query,
     member_record,
     members_page,
     members_query,
     monthly_usage,
     no_agent,
+    no_connection,
     no_key,
     no_org,
     no_user,
@@ -66,13 +73,15 @@ from turnkeep.store.rules.directory import (
     usage_query,
     usage_row,
     usage_scope,
+    usage_turns_page,
+    usage_turns_query,
     workspace_record,
 )
 from turnkeep.store.rules.sessions import invite_record, no_invite, no_session, session_record
 from turnkeep.store.rules.turns import no_turn
 from turnkeep.store.sqlite.io.executors import StoreThreads
 from turnkeep.store.sqlite.io.session import Session, in_workspace
-from turnkeep_client.wire.account import GroupBy, MonthlyUsage, UsageRow
+from turnkeep_client.wire.account import GroupBy, LimitUse, MonthlyUsage, UsageRow
 
 
 class SqliteDirectory(StoreThreads):
@@ -208,6 +217,65 @@ class SqliteDirectory(StoreThreads):
     async def delete_agent(self, principal: Principal, agent_id: AgentId) -> None:
         await self._write(_delete_agent, principal, check_id(agent_id, "agent"))
 
+    async def begin_mcp_connection(
+        self, principal: Principal, url: str, *, connection_id: ConnectionId, issuer: str, attempt: str
+    ) -> McpConnection:
+        values = {"id": check_id(connection_id, "mcp"), "url": url, "issuer": issuer, "attempt": attempt}
+        return await self._write(_begin_mcp_connection, principal, values)
+
+    async def mcp_connections(self, org_id: OrgId, workspace_id: WorkspaceId) -> list[McpConnection]:
+        check_workspace(org_id, workspace_id)
+        which = {"org": org_id, "workspace": workspace_id}
+        return [to_mcp_connection(row) for row in await self._read(lambda one: one.rows("mcp_connections", which))]
+
+    async def mcp_connection(
+        self, org_id: OrgId, workspace_id: WorkspaceId, connection_id: ConnectionId
+    ) -> McpConnection:
+        check_workspace(org_id, workspace_id)
+        which = {"org": org_id, "workspace": workspace_id, "id": check_id(connection_id, "mcp")}
+        row = await self._read(lambda session: session.row("mcp_connection", which))
+        if row is None:
+            raise no_connection()
+        return to_mcp_connection(row)
+
+    async def mcp_connection_at(self, org_id: OrgId, workspace_id: WorkspaceId, url: str) -> McpConnection | None:
+        check_workspace(org_id, workspace_id)
+        which = {"org": org_id, "workspace": workspace_id, "url": url}
+        row = await self._read(lambda session: session.row("mcp_connection_at", which))
+        return None if row is None else to_mcp_connection(row)
+
+    async def finish_mcp_connection(
+        self, principal: Principal, connection_id: ConnectionId, *, attempt: str, sealed: str, issuer: str
+    ) -> McpConnection | None:
+        given = {"user": principal.user_id, "attempt": attempt, "sealed": sealed, "issuer": issuer}
+        which = in_workspace(principal) | {"id": check_id(connection_id, "mcp")} | given
+        row = await self._write(
+            lambda session: next(iter(session.rows("finish_mcp_connection", which | {"now": session.now})), None)
+        )
+        return None if row is None else to_mcp_connection(row)
+
+    async def lease_mcp_connection(self, connection_id: ConnectionId, *, version: int, seconds: float) -> bool:
+        which = {"id": check_id(connection_id, "mcp"), "version": version, "ms": int(seconds * 1000)}
+        return bool(
+            await self._write(lambda session: session.rows("lease_mcp_connection", which | {"now": session.now}))
+        )
+
+    async def renew_mcp_connection(
+        self, connection_id: ConnectionId, *, version: int, sealed: str | None, problem: str | None = None
+    ) -> None:
+        which = {"id": check_id(connection_id, "mcp"), "version": version, "sealed": sealed, "problem": problem}
+        await self._write(lambda session: session.run("renew_mcp_connection", which))
+
+    async def delete_mcp_connection(
+        self, org_id: OrgId, workspace_id: WorkspaceId, connection_id: ConnectionId
+    ) -> McpConnection:
+        check_workspace(org_id, workspace_id)
+        which = {"org": org_id, "workspace": workspace_id, "id": check_id(connection_id, "mcp")}
+        rows = await self._write(lambda session: session.rows("delete_mcp_connection", which))
+        if not rows:
+            raise no_connection()
+        return to_mcp_connection(rows[0])
+
     async def usage(
         self, principal: Principal, *, month: str | None = None, user_id: UserId | None = None
     ) -> MonthlyUsage:
@@ -220,17 +288,18 @@ class SqliteDirectory(StoreThreads):
         """One thread writes, so each counter is one row."""
         return False
 
-    async def usage_rows(
-        self,
-        principal: Principal,
-        *,
-        month: str,
-        group_by: GroupBy,
-        user_id: UserId | None = None,
-        agent_id: AgentId | None = None,
-    ) -> list[UsageRow]:
-        which = usage_query(principal, month, group_by, user_id, agent_id)
+    async def usage_rows(self, principal: Principal, only: UsageFilter, *, group_by: GroupBy) -> list[UsageRow]:
+        which = usage_query(principal, only, group_by)
         return await self._read(lambda session: [usage_row(row) for row in session.rows("usage_rows", which)])
+
+    async def usage_turns(
+        self, principal: Principal, only: UsageFilter, *, limit: int = 50, cursor: str | None = None
+    ) -> Page[CountedTurn]:
+        which = usage_turns_query(principal, only, limit, cursor)
+        return usage_turns_page(await self._read(lambda session: session.rows("usage_turns", which)), which, limit)
+
+    async def limit_uses(self, principal: Principal, *, month: str, user_id: UserId | None = None) -> list[LimitUse]:
+        return await self._read(_limit_uses, limits_query(principal, month, user_id))
 
     async def add_token(self, token_hash: bytes, binding: TokenBinding, *, expires_in_seconds: float) -> None:
         checks.check_binding(binding)
@@ -348,7 +417,21 @@ def _revoke_key(session: Session, which: dict[str, Any], keeps_made: bool) -> No
 def _create_agent(session: Session, principal: Principal, spec: AgentSpec) -> Agent:
     workspace(session, principal.org_id, principal.workspace_id)
     values = in_workspace(principal) | {"id": new_agent_id(), "spec": json_text(spec), "now": session.now}
+    values["name_key"] = _name_key(session, principal, values["id"], spec.name)
     return to_agent(session.rows("insert_agent", values)[0])
+
+
+def _name_key(
+    session: Session, principal: Principal, agent_id: str, name: str, *, before: str | None = None
+) -> str | None:
+    which = {"workspace": principal.workspace_id, "agent": agent_id, "name_key": agent_name_key(name, None, ())}
+    return agent_name_key(name, before, session.rows("agents_named", which))
+
+
+def _begin_mcp_connection(session: Session, principal: Principal, values: dict[str, Any]) -> McpConnection:
+    workspace(session, principal.org_id, principal.workspace_id)
+    who = in_workspace(principal) | {"user": principal.user_id, "now": session.now}
+    return to_mcp_connection(session.rows("begin_mcp_connection", who | values)[0])
 
 
 def _my_agent(session: Session, agent_id: AgentId) -> Agent:
@@ -375,8 +458,10 @@ def _change_agent(
     before = session.row("agent_to_change", which)
     if before is None:
         raise no_agent()
-    spec = checks.check_agent(change(to_agent(before).spec))
-    [row] = session.rows("change_agent", which | {"spec": json_text(spec), "now": session.now})
+    known = to_agent(before).spec
+    spec = checks.check_agent(change(known))
+    key = _name_key(session, principal, agent_id, spec.name, before=known.name)
+    [row] = session.rows("change_agent", which | {"spec": json_text(spec), "name_key": key, "now": session.now})
     return to_agent(row)
 
 
@@ -397,6 +482,23 @@ def _usage(session: Session, principal: Principal, month: str | None, user_id: U
         has_key = principal.role == "service" and principal.key_id is not None
         key = session.row("key_usage", which | {"key": principal.key_id}) if has_key else None
     return monthly_usage(month, counted, limit_of(scope, found, own), key)
+
+
+def _limit_uses(session: Session, which: dict[str, Any]) -> list[LimitUse]:
+    with session.snapshot():
+        scopes = [
+            ScopeUse(scope, scope_id, tuple(limits), (*used, _open_turns(session, scope, scope_id, limits[-1])))
+            for scope, scope_id, *limits_and_use in session.rows("limit_uses", which)
+            for limits, used in [(limits_and_use[:5], limits_and_use[5:])]
+        ]
+        return limit_uses_of(scopes, is_this_month=which["month"] == month_of(session.clock()))
+
+
+def _open_turns(session: Session, scope: str, scope_id: str, limit: int | None) -> int | None:
+    if limit is None:
+        return None
+    [(count,)] = session.rows("open_turns_of", {"scope": scope, "scope_id": scope_id, "gone": "[]"})
+    return int(count)
 
 
 def _add_token(session: Session, token_hash: bytes, binding: TokenBinding, expires_in_seconds: float) -> None:

@@ -76,7 +76,7 @@ def adopt(
 
 
 def _adopt(session: Session, expired: ExpiredTurn, worker: str, lease_until: int) -> Adopted:
-    decided = adoption(expired)
+    decided = adoption(expired, now=session.now)
     [columns] = session.rows(
         "adopt_turn",
         {

@@ -38,9 +38,9 @@ class SqliteOutbox(StoreThreads):
 
     async def take_entries(self, *, limit: int = 100, lease_seconds: float) -> list[OutboxEntry]:
         # A look costs no write. Most looks find nothing.
-        if not await self._read(_has_due):
+        if not await self._read(has_due):
             return []
-        return await self._write(_take, limit, int(lease_seconds * 1000))
+        return await self._write(take_due, limit, int(lease_seconds * 1000))
 
     async def mark_delivered(self, entry_ids: Sequence[OutboxId]) -> None:
         if entry_ids:
@@ -71,12 +71,15 @@ def write_entry(session: Session, turn: Turn, entry: NewEntry, org_id: str) -> N
     )
 
 
-def _has_due(session: Session) -> bool:
-    return session.row("has_due_entries", {"now": session.clock()}) is not None
+def has_due(session: Session, titles: bool = False) -> bool:
+    """Whether there are entries that are due: those for the outside, or titles that a model is to write."""
+    return session.row("has_due_entries", {"now": session.clock(), "titles": titles}) is not None
 
 
-def _take(session: Session, limit: int, lease_ms: int) -> list[OutboxEntry]:
-    taken = session.rows("take_entries", {"now": session.now, "limit": limit, "until": session.now + lease_ms})
+def take_due(session: Session, limit: int, lease_ms: int, titles: bool = False) -> list[OutboxEntry]:
+    """Lease them, the oldest first."""
+    values = {"now": session.now, "limit": limit, "until": session.now + lease_ms, "titles": titles}
+    taken = session.rows("take_entries", values)
     return sorted(map(to_entry, taken), key=lambda entry: entry.id)
 
 

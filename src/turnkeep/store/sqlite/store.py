@@ -15,6 +15,7 @@ from turnkeep.store.commands import ConnectionUse
 from turnkeep.store.sqlite.conversations import SqliteConversations
 from turnkeep.store.sqlite.directory import SqliteDirectory, SqliteSessions
 from turnkeep.store.sqlite.erasures import SqliteErasures
+from turnkeep.store.sqlite.feedback import SqliteFeedback
 from turnkeep.store.sqlite.files import SqliteFiles
 from turnkeep.store.sqlite.io.boundary import close_boundary, install_views
 from turnkeep.store.sqlite.io.executors import Checkpoints, Readers, Statistics, Writer, ours
@@ -22,6 +23,7 @@ from turnkeep.store.sqlite.io.migrate import check_schema, migrate
 from turnkeep.store.sqlite.io.session import Row, Session, load_texts, open_reading, open_writing
 from turnkeep.store.sqlite.knowledge import SqliteKnowledge, SqliteTables
 from turnkeep.store.sqlite.outbox import SqliteOutbox, SqliteWebhooks
+from turnkeep.store.sqlite.shares import SqliteShares
 from turnkeep.store.sqlite.turns import TurnVerbs
 from turnkeep.store.sqlite.waits import SqliteWaits
 
@@ -30,6 +32,8 @@ class SqliteStore(
     TurnVerbs,
     SqliteWaits,
     SqliteConversations,
+    SqliteShares,
+    SqliteFeedback,
     SqliteDirectory,
     SqliteSessions,
     SqliteFiles,

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from turnkeep.clock import month_of
 from turnkeep.ids import CallId, ConversationId, FileId, TurnId, check_id, new_conversation_id, new_message_id
 from turnkeep.model.conversations import events_from_rows, title_and_preview
-from turnkeep.model.messages import Message
+from turnkeep.model.messages import Message, Order
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn
 from turnkeep.store import checks
@@ -234,6 +234,12 @@ class TurnVerbs(StoreThreads):
         first = ALL if before is None else before
         return await self._read(_window, check_id(conversation_id, "conv"), turns, row_limit, first)
 
+    async def chain(
+        self, conversation_id: ConversationId, *, order: Order = "asc", past: int | None = None, limit: int = 20
+    ) -> list[Turn]:
+        checks.check_limit(limit)
+        return await self._read(_chain, check_id(conversation_id, "conv"), order, past, limit)
+
     async def trace(self, principal: Principal, turn_id: TurnId) -> TurnTrace:
         check_service(principal)
         return await self._read(_trace, principal, check_id(turn_id, "turn"))
@@ -339,6 +345,7 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
                 "turns": turns,
                 "messages": messages,
                 "now": session.now,
+                "read_at": turn.created_at if turn.background else None,
                 "title": new.title,
                 "preview": new.preview,
             },
@@ -584,6 +591,15 @@ def _add_notes(session: Session, principal: Principal, turn_id: TurnId, notes: J
     noted = with_notes(own_turn(session, principal, turn_id), notes)
     session.run("change_turn_metadata", {"turn": turn_id, "metadata": json_text(noted.metadata)})
     return noted
+
+
+def _chain(session: Session, conversation_id: ConversationId, order: Order, past: int | None, limit: int) -> list[Turn]:
+    which = {"conversation": conversation_id, "limit": limit}
+    if order == "asc":
+        found = session.rows("chain_forward", which | {"past": 0 if past is None else past})
+    else:
+        found = session.rows("chain_backward", which | {"past": ALL if past is None else past})
+    return [to_turn(row) for row in found]
 
 
 def _window(session: Session, conversation_id: ConversationId, turns: int, row_limit: int, before: int) -> Window:

@@ -314,9 +314,39 @@ class UsageRow(Struct, frozen=True, kw_only=True):
     """Grouped by user: who that is. Null for a user that was erased."""
 
 
+class LimitUse(Struct, frozen=True, kw_only=True):
+    """A limit, and how much of it is used. `name` is that of its field, as `monthly_token_limit`. Limits of stored
+    bytes and of parallel turns are those of now, the others those of the month."""
+
+    scope: Annotated[str, known_words(Scope)]
+    name: str
+    limit: float
+    used: float
+
+
+class UsageTurn(Struct, frozen=True, kw_only=True):
+    """A turn, as usage counts it. `cost` is null for a turn without a price, and for one that has not ended."""
+
+    id: str
+    user: UserRef | None
+    agent_id: str | None
+    model: str | None
+    source: Annotated[str, known_words(TurnSource)]
+    status: str
+    created_at: int
+    started_at: int | None
+    settled_at: int | None
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    cost: float | None
+
+
 class MonthlyUsage(Struct, frozen=True, kw_only=True):
     """What one scope has used in one month. `messages` counts POSTs, never rows. `user` is the one whose month it is;
-    null for that of a workspace. `rows` is empty unless groups are asked for."""
+    null for that of a workspace. `rows` is empty unless groups are asked for. `limits` are those that hold for this
+    user or workspace, and for the key that asks."""
 
     month: str
     messages: int
@@ -332,6 +362,7 @@ class MonthlyUsage(Struct, frozen=True, kw_only=True):
     cost: float | None = None
     group_by: Annotated[str, known_words(GroupBy)] | None = None
     rows: Sequence[UsageRow] = ()
+    limits: Sequence[LimitUse] = ()
 
 
 class StartedErasure(Struct, frozen=True, kw_only=True):

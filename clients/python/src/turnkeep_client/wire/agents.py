@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from turnkeep_client.wire.base import Model, Name, RequestBody
+from turnkeep_client.wire.account import UserRef
+from turnkeep_client.wire.base import Id, Model, Name, RequestBody, known_words
 from turnkeep_client.wire.blocks import JsonObject
 
 ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -24,6 +25,7 @@ ApprovalRule = Literal["never", "always"]
 """Whether a person must allow each call of a tool before it runs."""
 Approver = Literal["author", "admin"]
 """Who may decide about a call: the user who asked, or an admin of the workspace."""
+ConnectionStatus = Literal["pending", "connected", "ended"]
 
 
 class NamedTool(RequestBody, frozen=True, kw_only=True, tag_field="type", tag="native", omit_defaults=True):
@@ -91,6 +93,8 @@ class McpServer(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
     """For all of its tools, or for those that are named here, as the server calls them."""
     arguments: JsonObject = field(default_factory=dict)
     """Constant arguments, for those of its tools that know them. Placeholders as for HTTP tools."""
+    auth: Literal["oauth"] | None = None
+    """`oauth`: the server is called with the tokens of the workspace's connection to this `url`."""
 
 
 class Skill(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,6 +127,8 @@ class Limits(RequestBody, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Description = Annotated[str, Meta(max_length=2_000)]
+Avatar = Annotated[str, Meta(max_length=2_800_000)]
+"""An emoji, or a picture as a `data:` address (PNG, JPEG, GIF or WebP, at most 2 MB). The server stores it small."""
 Starters = Annotated[list[Annotated[str, Meta(min_length=1, max_length=500)]], Meta(max_length=20)]
 Tools = Annotated[list[ToolName | NamedTool | HttpTool | ClientTool | BoxTool], Meta(max_length=100)]
 ClientTools = Annotated[list[ClientTool], Meta(max_length=100)]
@@ -135,6 +141,7 @@ class NewAgent(RequestBody, frozen=True, kw_only=True):
     """`description` and `starters` (questions to begin with) are for the users of the agent."""
 
     name: Name
+    avatar: Avatar = ""
     description: Description = ""
     starters: Starters = field(default_factory=list)
     instructions: Instructions = ""
@@ -153,6 +160,7 @@ class AgentPatch(RequestBody, frozen=True, kw_only=True):
     """Fields to change; those left out stay."""
 
     name: Name | UnsetType = UNSET
+    avatar: Avatar | UnsetType = UNSET
     description: Description | UnsetType = UNSET
     starters: Starters | UnsetType = UNSET
     instructions: Instructions | UnsetType = UNSET
@@ -175,8 +183,8 @@ class AgentLimits(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A saved agent. Members see `id`, `name`, `description`, `starters` and `model`; the rest is for admins and
-    service keys. `tool_secret` is shown once, when the agent is made: calls of its tools are signed with it.
+    """A saved agent. Members see `id`, `name`, `avatar`, `description`, `starters` and `model`; the rest is for admins
+    and service keys. `tool_secret` is shown once, when the agent is made: calls of its tools are signed with it.
 
     Secrets (headers, env, variables) are masked; a masked value that is sent back stays as it is. `warnings` come with
     the answer to a save: it was saved, but something in it does not work just now.
@@ -187,6 +195,7 @@ class Agent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     description: str
     starters: Sequence[str]
     model: str | None
+    avatar: str = ""
     workspace_id: str | None = None
     instructions: str | None = None
     tools: Sequence[str | JsonObject] = ()
@@ -206,6 +215,84 @@ class ToolSecret(Struct, frozen=True, kw_only=True):
     """A new secret of an agent, shown once. Calls of its tools are signed with it from the next turn on."""
 
     tool_secret: str
+
+
+class AllowedImage(Struct, frozen=True, kw_only=True):
+    """An image that agents may name in `environment.image`, with its Python packages."""
+
+    name: str
+    packages: Sequence[str]
+
+
+class AgentTrial(RequestBody, frozen=True, kw_only=True):
+    """A question to an agent that is not saved. Secrets of `agent` that are masked are those of the saved agent
+    `agent_id`. Further questions name the `conversation_id` of the first answer."""
+
+    agent: NewAgent
+    message: Annotated[str, Meta(min_length=1, max_length=200_000)]
+    agent_id: Id | None = None
+    conversation_id: Id | None = None
+
+
+class McpProbe(RequestBody, frozen=True, kw_only=True):
+    """An MCP server whose tools shall be listed, before an agent with it is saved. Secrets that are masked are those of
+    the saved agent `agent_id`."""
+
+    server: McpServer
+    agent_id: Id | None = None
+
+
+class ListedMcpTool(Struct, frozen=True, kw_only=True):
+    """A tool of an MCP server, as the server calls it."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    idempotent: bool
+
+
+class McpConnection(Struct, frozen=True, kw_only=True):
+    """What the workspace may do at an MCP server that asks for authorization. `pending`: no person has agreed yet;
+    `ended`: a person must agree again, and `problem` says why. `user` is the person who agreed."""
+
+    id: str
+    url: str
+    issuer: str
+    status: Annotated[str, known_words(ConnectionStatus)]
+    problem: str | None
+    user: UserRef | None
+    created_at: int
+    connected_at: int | None
+
+
+class McpTools(Struct, frozen=True, kw_only=True):
+    """The tools of an MCP server, or why they cannot be listed now. If a person must agree first at an authorization
+    server, `issuer` names it. If it registers no clients by itself (`can_register`), register one there with the
+    `redirect_uri`, and give its client id."""
+
+    tools: Sequence[ListedMcpTool]
+    problem: str | None
+    issuer: str | None
+    can_register: bool
+    redirect_uri: str
+    connection: McpConnection | None
+
+
+class NewMcpConnection(RequestBody, frozen=True, kw_only=True):
+    """`client_id` and `client_secret` of a client that was registered at the authorization server by hand; without
+    them this server registers itself. `scope`: which rights to ask for, if not those that the server names."""
+
+    url: Address
+    client_id: Annotated[str, Meta(min_length=1, max_length=2_000)] | None = None
+    client_secret: Annotated[str, Meta(min_length=1, max_length=2_000)] | None = None
+    scope: Annotated[str, Meta(min_length=1, max_length=2_000)] | None = None
+
+
+class BegunMcpConnection(Struct, frozen=True, kw_only=True):
+    """A connection, and the address at which the person agrees. It holds for ten minutes, in this browser."""
+
+    connection: McpConnection
+    authorization_url: str
 
 
 class NativeTool(Struct, frozen=True, kw_only=True):

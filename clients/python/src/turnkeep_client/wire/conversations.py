@@ -21,10 +21,19 @@ NewKind = Literal["chat", "sandbox"]
 TurnStatus = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
 WaitReason = Literal["approval", "client_tools"]
 """What a turn waits for: the decision of a person, or results of tools that the caller runs."""
+Rating = Literal["up", "down"]
+"""What a user thinks of an answer."""
+SpanKind = Literal["queue", "model", "tool", "wait", "takeover", "retry", "steer", "files", "log"]
+SpanStatus = Literal["running", "succeeded", "failed", "stopped"]
+TimelineAccess = Literal["outline", "reader", "full"]
+"""How much of a timeline the caller sees: only names, times and counts; also what readers see; or everything."""
 IfBusy = Literal["reject", "enqueue", "interrupt"]
 StreamFormat = Literal["native", "openai", "anthropic"]
 """How a stream is written: our own frames, or the chunks that pages made for others already parse."""
 ExternalId = Annotated[str, Meta(min_length=1, max_length=200)]
+Instructions = Annotated[str, Meta(min_length=1, max_length=10_000)]
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+FolderName = Annotated[str, Meta(min_length=1, max_length=100)]
 TurnStatusWord = Annotated[str, known_words(TurnStatus)]
 RoleWord = Annotated[str, known_words(Role)]
 
@@ -208,7 +217,8 @@ class Turn(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A visible message. `error` is why its turn failed or was stopped. `model` is the model that wrote it; of a
     question, the model that was asked. `metadata` is what the caller gave with the turn. `finish` says how an answer
-    ended. `siblings` are the turns that start from the same place, where there are several."""
+    ended. `siblings` are the turns that start from the same place, where there are several. `versions` are the same
+    turns in groups: those of one group answer the same question."""
 
     id: str
     conversation_id: str
@@ -226,6 +236,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish: Annotated[str, known_words(Finish)] | None = None
     """Absent for a question, and for an answer that failed or was stopped."""
     siblings: Sequence[str] = ()
+    versions: Sequence[Sequence[str]] = ()
 
     @property
     def text(self) -> str:
@@ -286,8 +297,71 @@ class TraceRow(Struct, frozen=True, kw_only=True):
     created_at: int
 
 
+class Span(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One piece of work of a turn. `name` is the model, the tool, what is waited for, the reason of a takeover, or the
+    level of a log line. `ended_at` is null while it is under way.
+
+    `parent_id` is the model call that asked for a tool, or that was tried again. `cost` is that of today's prices.
+    `note` is a sentence: the reason of a retry, a log line, the number of files, the attempt after a takeover. With
+    `is_estimated` the beginning was not stored, and is that of the last thing before it.
+    """
+
+    id: str
+    kind: Annotated[str, known_words(SpanKind)]
+    name: str
+    status: Annotated[str, known_words(SpanStatus)]
+    started_at: int
+    ended_at: int | None
+    parent_id: str | None = None
+    iteration: int | None = None
+    first_token_ms: int | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    note: str | None = None
+    is_estimated: bool = False
+    has_content: bool = False
+
+
+class SpanContent(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a span has in it: arguments and result of a tool call, what the model said and asked for, or the calls and
+    decisions of a wait (`result`). `is_cut`: the result is only its beginning."""
+
+    id: str
+    args: JsonValue = None
+    result: JsonValue = None
+    error: JsonValue = None
+    text: str | None = None
+    reasoning: str | None = None
+    calls: Sequence[JsonValue] = ()
+    is_cut: bool = False
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """What happened in a turn, with times. `now` is the time of the server, for spans that are under way. `cost` is
+    null without a price. `user` is the one who asked."""
+
+    turn_id: str
+    conversation_id: str
+    status: TurnStatusWord
+    access: Annotated[str, known_words(TimelineAccess)]
+    attempt: int
+    model: str | None
+    agent_id: str | None
+    agent_name: str | None
+    user: UserRef | None
+    error: TurnFailure | None
+    usage: Usage
+    cost: float | None
+    created_at: int
+    started_at: int | None
+    settled_at: int | None
+    now: int
+    spans: Sequence[Span]
+
+
 class Replay(Struct, frozen=True, kw_only=True):
-    """What the next turn would send of the past. `system` stands beside the messages where the provider has it so."""
+    """What the next turn would send of the past, or what a call of a turn was sent. `system` stands beside the messages
+    where the provider has it so."""
 
     messages: Sequence[JsonObject]
     system: JsonValue
@@ -302,16 +376,45 @@ class NewConversation(_ConversationOptions, frozen=True, kw_only=True):
     model: Model | None = None
     kind: NewKind = "chat"
     metadata: JsonObject = field(default_factory=dict)
+    folder: FolderName | None = None
+    instructions: Instructions | None = None
+    temperature: Temperature | None = None
 
 
 class ConversationPatch(RequestBody, frozen=True, kw_only=True):
-    """Fields to change; those left out stay. `null` takes the model or the agent away."""
+    """Fields to change; those left out stay. `null` takes the model, the agent, the folder, the instructions or the
+    temperature away."""
 
     title: Name | UnsetType = UNSET
     model: Model | UnsetType | None = UNSET
     agent_id: Id | UnsetType | None = UNSET
     head_turn_id: Id | UnsetType = UNSET
     metadata: JsonObject | UnsetType = UNSET
+    folder: FolderName | UnsetType | None = UNSET
+    is_pinned: bool | UnsetType = UNSET
+    is_unread: bool | UnsetType = UNSET
+    instructions: Instructions | UnsetType | None = UNSET
+    temperature: Temperature | UnsetType | None = UNSET
+
+
+class FolderChange(RequestBody, frozen=True, kw_only=True):
+    """Another name for a folder; with `null`, its conversations are in no folder any more."""
+
+    name: FolderName
+    new_name: FolderName | None
+
+
+class ConversationFolder(Struct, frozen=True, kw_only=True):
+    """A folder of conversations. It exists while conversations are in it."""
+
+    name: str
+    conversations: int
+
+
+class MovedConversations(Struct, frozen=True, kw_only=True):
+    """How many conversations a change of their folder has moved, those in the trash included."""
+
+    conversations: int
 
 
 class RunningTurn(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -333,7 +436,8 @@ class QueuedTurn(Struct, frozen=True, kw_only=True):
 
 class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A thread. `message_count` counts visible messages. `queued_turns` are those that wait, in the order in which they
-    will run; lists leave them out. `snippet` comes with every hit of a search."""
+    will run; lists leave them out. `snippet` comes with every hit of a search. Those that are deleted have
+    `deleted_at`, and `purge_at`, the time from which they can no longer be restored."""
 
     id: str
     workspace_id: str
@@ -353,14 +457,105 @@ class Conversation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: JsonObject
     created_at: int
     updated_at: int
+    folder: str | None = None
+    is_pinned: bool = False
+    is_unread: bool = False
+    """Whether an answer of a background turn has ended since the conversation was last read."""
+    instructions: str | None = None
+    """What the model is told before each answer, after the instructions of the agent. Lists leave it out."""
+    temperature: float | None = None
     queued_turns: Sequence[QueuedTurn] = ()
     snippet: str | None = None
+    deleted_at: int | None = None
+    purge_at: int | None = None
 
 
 class FoundConversation(Conversation, frozen=True, kw_only=True):
     """A hit of a search. `snippet` is null if no message has all the words."""
 
     snippet: str | None
+
+
+class NewFeedback(RequestBody, frozen=True, kw_only=True):
+    """What the user thinks of the answer of a turn. It replaces what the user said of it before."""
+
+    rating: Rating
+    comment: Annotated[str, Meta(max_length=4_000)] | None = None
+
+
+class Feedback(Struct, frozen=True, kw_only=True):
+    """A rating of the caller."""
+
+    turn_id: str
+    conversation_id: str
+    rating: Annotated[str, known_words(Rating)]
+    comment: str | None
+    created_at: int
+    updated_at: int
+
+
+class FeedbackItem(Feedback, frozen=True, kw_only=True):
+    """A rating of any user, with the model and the agent of the turn and what it used, for evaluations."""
+
+    user: UserRef | None
+    model: str | None
+    agent_id: str | None
+    usage: Usage
+
+
+class NewShare(RequestBody, frozen=True, kw_only=True):
+    """A link to a conversation. The branch ends with `turn_id`, by default with the last turn that has ended.
+    `ttl_seconds` is 30 days by default, or what the server allows."""
+
+    turn_id: Id | None = None
+    with_files: bool = False
+    ttl_seconds: Annotated[int, Meta(ge=60, le=31_536_000)] | None = None
+
+
+class Share(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A link that shows one branch of a conversation, up to `turn_id`, to everybody who has it. `user` is whose
+    conversation it is. `title` is that of the conversation when it was shared; of conversations of others it is null.
+    `url` is the link itself, shown once, when it is made."""
+
+    id: str
+    conversation_id: str
+    turn_id: str
+    user: UserRef | None
+    title: str | None
+    with_files: bool
+    created_at: int
+    expires_at: int
+    url: str | None = None
+
+
+class SharedMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a share link shows of a message: without ids, reasoning, and the arguments and results of its steps.
+    `hidden_files` counts the files that it does not show."""
+
+    role: RoleWord
+    content: Sequence[Part]
+    attachments: Sequence[FileRef]
+    sources: Sequence[Source]
+    hidden_files: int
+    status: TurnStatusWord
+    created_at: int
+    finish: Annotated[str, known_words(Finish)] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of the message, without steps."""
+        return words_of(self.content)
+
+
+class SharedConversation(Struct, frozen=True, kw_only=True):
+    """What a share link shows, oldest first. The time in `created_at` is that of the link."""
+
+    title: str | None
+    with_files: bool
+    created_at: int
+    expires_at: int
+    data: Sequence[SharedMessage]
+    next_cursor: str | None
 
 
 class Imported(Struct, frozen=True, kw_only=True):

@@ -18,14 +18,16 @@ class _Event(Struct, frozen=True, kw_only=True, tag_field="type"):
     pass
 
 
-class TurnBegan(_Event, frozen=True, kw_only=True, tag="turn"):
-    """Always first. A queued turn says it again when it starts to run, and a waiting one when it goes on."""
+class TurnBegan(_Event, frozen=True, kw_only=True, tag="turn", omit_defaults=True):
+    """Always first. A queued turn says it again when it starts to run, and a waiting one when it goes on; then `at` is
+    that time."""
 
     turn_id: TurnId
     conversation_id: ConversationId
     user_message_id: MessageId
     status: Annotated[str, known_words(Literal["queued", "running"])]
     attempt: int
+    at: int | None = None
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
@@ -85,25 +87,29 @@ class Files(_Event, frozen=True, kw_only=True, tag="files"):
     files: tuple[File, ...]
 
 
-class Reset(_Event, frozen=True, kw_only=True, tag="reset"):
+class Reset(_Event, frozen=True, kw_only=True, tag="reset", omit_defaults=True):
     """Another worker took over, or the provider started again: drop previews after the last durable event."""
 
     attempt: int
     reason: str
+    at: int | None = None
 
 
-class Approval(_Event, frozen=True, kw_only=True, tag="approval"):
-    """The turn waits until a person allows or denies these calls. What is not decided by then counts as denied."""
+class Approval(_Event, frozen=True, kw_only=True, tag="approval", omit_defaults=True):
+    """The turn waits until a person allows or denies these calls. What is not decided by then counts as denied. `at` is
+    when it began to wait."""
 
     calls: tuple[ToolCall, ...]
     expires_at: int
+    at: int | None = None
 
 
-class ClientCalls(_Event, frozen=True, kw_only=True, tag="client_calls"):
+class ClientCalls(_Event, frozen=True, kw_only=True, tag="client_calls", omit_defaults=True):
     """The turn waits for the results of these calls, which the caller runs."""
 
     calls: tuple[ToolCall, ...]
     expires_at: int
+    at: int | None = None
 
 
 class DecidedCall(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from turnkeep.clock import system_clock
 from turnkeep.errors import SchemaMismatch, TurnkeepError, Unavailable
-from turnkeep.store.migrations import OLDEST_SERVED, AppliedMigration, load_migrations, pending
+from turnkeep.store.migrations import OLDEST_SERVED, AppliedMigration, load_migrations, names_of, pending
 from turnkeep.store.postgres.io.address import DatabaseAddress
 from turnkeep.store.postgres.io.errors import is_retried, translated
 from turnkeep.store.postgres.io.partitions import make_partitions
@@ -97,7 +97,7 @@ class _Schema(Struct, frozen=True):
         """What this release misses, in words. Raises SchemaMismatch if the database is of no use to it."""
         missing = pending(load_migrations("postgres"), self.applied, oldest=self.oldest)
         if missing:
-            return f"the migrations {', '.join(f'{each.version:04}_{each.name}' for each in missing)}"
+            return f"the migrations {names_of(missing)}"
         return None if self.has_functions else "the functions of this release"
 
 

@@ -52,6 +52,21 @@ SELECT {(c.conversation).conversation_columns} FROM turnkeep.my_conversations($1
 -- slow
 SELECT {(c.conversation).conversation_columns} FROM turnkeep.my_found($1, $2, $3, $4) c
 
+-- name: my_folders
+-- slow
+SELECT f.name, f.conversations FROM turnkeep.my_folders($1, $2, $3, $4) f
+
+-- name: rename_folder
+-- slow
+-- Also of conversations in the trash: one that is restored comes back to where the others are. They are locked in the
+-- order of their ids, as by every writer of several.
+WITH moved AS MATERIALIZED (
+    SELECT c.id FROM turnkeep.conversations c
+     WHERE c.workspace_id = $2 AND c.org_id = $1 AND c.folder = $4 AND ($3::text IS NULL OR c.user_id = $3)
+     ORDER BY c.id FOR UPDATE OF c
+)
+UPDATE turnkeep.conversations c SET folder = $5 FROM moved m WHERE c.id = m.id RETURNING c.id
+
 -- name: my_messages
 SELECT m.conversation_id, m.blocks, m.display FROM turnkeep.my_messages($1, $2, $3, $4, $5) m
 
@@ -59,6 +74,9 @@ SELECT m.conversation_id, m.blocks, m.display FROM turnkeep.my_messages($1, $2, 
 SELECT m.id, m.turn_id, m.role, m.blocks, m.display, m.attachments, m.sources, m.usage, m.status, m.created_at,
        m.model, m.facts, m.siblings, m.ordinal, m.turn_sequence
   FROM turnkeep.my_transcript($1, $2, $3, $4, $5, $6, $7, $8) m
+
+-- name: my_questions
+SELECT q.turn_id, q.question FROM turnkeep.my_questions($1, $2, $3, $4) q
 
 -- name: own_conversation
 SELECT {c.conversation_columns}
@@ -130,6 +148,17 @@ UPDATE turnkeep.conversations c SET deleted_at = $2 WHERE c.id = $1
 
 -- name: waiting_turns
 SELECT t.id FROM turnkeep.turns t WHERE t.conversation_id = $1 AND t.status = 'queued' ORDER BY t.ordinal
+
+-- name: deleted_conversations
+-- slow
+-- A page of the trash of this owner, the last deleted first, behind ($4, $5). The client path sees nothing that is deleted,
+-- so the owner stands here, as in `restorable_conversation`.
+SELECT {c.conversation_columns}
+  FROM turnkeep.conversations c
+ WHERE c.workspace_id = $2 AND c.org_id = $1 AND ($3::text IS NULL OR c.user_id = $3)
+   AND c.deleted_at IS NOT NULL AND c.kind <> 'run' AND c.is_listed
+   AND (c.deleted_at, c.id) < ($4, $5::text COLLATE "C")
+ ORDER BY c.deleted_at DESC, c.id DESC LIMIT $6
 
 -- name: restorable_conversation
 -- The conversation of this owner, whether it is deleted or not. It stays locked.
@@ -348,7 +377,22 @@ SELECT r.conversation_id, r.turn_id, r.turn_sequence, r.blocks, r.display
               m.display
          FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
         WHERE t.conversation_id = w.id AND t.active IN (true, false) AND t.ordinal > w.after AND t.ordinal <= w.last
-          AND NOT m.internal OFFSET 0) r
+          AND NOT m.internal AND m.removed IS DISTINCT FROM '"all"' OFFSET 0) r
+
+-- name: removed_of
+-- What was removed of a row, whether a reader could see it, and whether its turn is on the visible chain.
+SELECT m.removed, NOT m.internal AS is_visible, t.active
+  FROM turnkeep.messages m JOIN turnkeep.turns t ON t.id = m.turn_id
+ WHERE m.turn_id = $1 AND m.turn_sequence = $2 AND m.conversation_id = $3
+
+-- name: remove_blocks
+UPDATE turnkeep.messages m SET removed = $3 WHERE m.turn_id = $1 AND m.turn_sequence = $2
+
+-- name: forget_entry
+DELETE FROM turnkeep.search_entries s WHERE s.conversation_id = $3 AND s.turn_id = $1 AND s.turn_sequence = $2
+
+-- name: take_ordinal
+UPDATE turnkeep.conversations c SET next_ordinal = c.next_ordinal + 1 WHERE c.id = $1
 
 -- name: index_turns
 -- slow
@@ -451,7 +495,8 @@ WITH events AS (
     SELECT e.turn_id, count(*) AS n, bool_or(e.type IN ('result', 'error')) AS is_ended
       FROM turnkeep.turn_events e GROUP BY e.turn_id
 ), rows_of_turn AS (
-    SELECT m.turn_id, count(*) AS n, max(m.turn_sequence) AS last, count(*) FILTER (WHERE NOT m.internal) AS visible
+    SELECT m.turn_id, count(*) AS n, max(m.turn_sequence) AS last, 
+           count(*) FILTER (WHERE NOT m.internal AND m.removed IS DISTINCT FROM '"all"') AS visible
       FROM turnkeep.messages m GROUP BY m.turn_id
 ), shown AS (
     SELECT t.conversation_id, count(*) AS turns, coalesce(sum(r.visible), 0) AS messages

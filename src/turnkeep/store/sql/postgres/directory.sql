@@ -163,11 +163,16 @@ UPDATE turnkeep.api_keys SET revoked_at = coalesce(revoked_at, turnkeep.now_ms()
  WHERE org_id = $1 AND strpos(ancestors, $2) > 0
 
 -- name: insert_agent
-INSERT INTO turnkeep.agents AS a (id, org_id, workspace_id, spec, created_at, updated_at)
-SELECT $1, w.org_id, w.id, $4, n.now, n.now
+INSERT INTO turnkeep.agents AS a (id, org_id, workspace_id, spec, name_key, created_at, updated_at)
+SELECT $1, w.org_id, w.id, $4, $5, n.now, n.now
   FROM turnkeep.workspaces w, (SELECT turnkeep.now_ms() AS now) n WHERE w.org_id = $2 AND w.id = $3
 ON CONFLICT (id) DO UPDATE SET spec = excluded.spec
 RETURNING {a.agent_columns}
+
+-- name: agents_named
+-- Other agents that may have the name of this key: those with the key, and all without one.
+SELECT a.name_key, a.spec::json ->> 'name' FROM turnkeep.agents a
+ WHERE a.workspace_id = $1 AND a.deleted_at IS NULL AND a.id <> $2 AND (a.name_key = $3 OR a.name_key IS NULL)
 
 -- name: my_agent
 SELECT {a.agent_columns} FROM turnkeep.my_agent($1, $2, $3, $4) a
@@ -183,7 +188,7 @@ SELECT {a.agent_columns} FROM turnkeep.agents a
  WHERE a.id = $3 AND a.org_id = $1 AND a.workspace_id = $2 AND a.deleted_at IS NULL FOR NO KEY UPDATE
 
 -- name: change_agent
-UPDATE turnkeep.agents a SET spec = $4, updated_at = turnkeep.now_ms()
+UPDATE turnkeep.agents a SET spec = $4, name_key = $5, updated_at = turnkeep.now_ms()
  WHERE a.id = $3 AND a.org_id = $1 AND a.workspace_id = $2 AND a.deleted_at IS NULL
 RETURNING {a.agent_columns}
 
@@ -192,13 +197,58 @@ UPDATE turnkeep.agents a SET deleted_at = turnkeep.now_ms()
  WHERE a.id = $3 AND a.org_id = $1 AND a.workspace_id = $2 AND a.deleted_at IS NULL
 RETURNING a.id
 
+-- name: begin_mcp_connection
+-- An authorization has begun. What the workspace is connected with stays until it has ended well.
+INSERT INTO turnkeep.mcp_connections AS c (id, org_id, workspace_id, user_id, url, issuer, attempt, version, created_at)
+SELECT $1, w.org_id, w.id, $4, $5, $6, $7, 0, turnkeep.now_ms()
+  FROM turnkeep.workspaces w WHERE w.org_id = $2 AND w.id = $3
+ON CONFLICT (workspace_id, url) DO UPDATE
+   SET attempt = excluded.attempt,
+       issuer = CASE WHEN c.sealed IS NULL THEN excluded.issuer ELSE c.issuer END,
+       user_id = CASE WHEN c.sealed IS NULL THEN excluded.user_id ELSE c.user_id END
+RETURNING {c.mcp_connection_columns}
+
+-- name: mcp_connections
+SELECT {c.mcp_connection_columns} FROM turnkeep.mcp_connections c
+ WHERE c.workspace_id = $2 AND c.org_id = $1 ORDER BY c.id DESC
+
+-- name: mcp_connection
+SELECT {c.mcp_connection_columns} FROM turnkeep.mcp_connections c
+ WHERE c.id = $3 AND c.workspace_id = $2 AND c.org_id = $1
+
+-- name: mcp_connection_at
+SELECT {c.mcp_connection_columns} FROM turnkeep.mcp_connections c
+ WHERE c.workspace_id = $2 AND c.url = $3 AND c.org_id = $1
+
+-- name: finish_mcp_connection
+-- Only the attempt that is stored can end, once. A repeat finds what was written.
+UPDATE turnkeep.mcp_connections c
+   SET sealed = $5, attempt = NULL, user_id = $6, issuer = $7, problem = NULL, refresh_until = 0,
+       version = c.version + (c.sealed IS DISTINCT FROM $5)::integer, connected_at = turnkeep.now_ms()
+ WHERE c.id = $3 AND c.workspace_id = $2 AND c.org_id = $1 AND (c.attempt = $4 OR c.sealed = $5)
+RETURNING {c.mcp_connection_columns}
+
+-- name: lease_mcp_connection
+-- One worker renews the tokens of a version. No row: another one does, or has done so.
+UPDATE turnkeep.mcp_connections c SET refresh_until = turnkeep.now_ms() + $3::bigint
+ WHERE c.id = $1 AND c.version = $2 AND c.refresh_until <= turnkeep.now_ms()
+RETURNING c.id
+
+-- name: renew_mcp_connection
+UPDATE turnkeep.mcp_connections c SET sealed = $3, problem = $4, version = c.version + 1, refresh_until = 0
+ WHERE c.id = $1 AND c.version = $2
+
+-- name: delete_mcp_connection
+DELETE FROM turnkeep.mcp_connections c WHERE c.id = $3 AND c.workspace_id = $2 AND c.org_id = $1
+RETURNING {c.mcp_connection_columns}
+
 -- name: usage
 SELECT u.ui_messages, u.api_messages, u.input_tokens, u.output_tokens FROM turnkeep.used_in($1, $2, $3, $4) u
 
 -- name: usage_rows
--- What each group ($4) has used: turns that have ended, from the usage of days, and those that run or wait. `priced` are
+-- What each group ($8) has used: turns that have ended, from the usage of days, and those that run or wait. `priced` are
 -- ended turns whose model had a price.
-SELECT (CASE $4::text WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WHEN 'model' THEN d.model
+SELECT (CASE $8::text WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WHEN 'model' THEN d.model
                       WHEN 'day' THEN d.day ELSE d.source END) COLLATE "C" AS place,
        sum(d.messages)::bigint AS messages, sum(d.input_tokens)::bigint, sum(d.output_tokens)::bigint,
        sum(d.cache_read_tokens)::bigint, sum(d.cache_write_tokens)::bigint, sum(d.cost)::double precision,
@@ -223,8 +273,63 @@ SELECT (CASE $4::text WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WH
                coalesce(t.agent_id, ''), coalesce(t.model, ''), t.source, 1, 0, 0, 0, 0, 0, 0, 0
           FROM turnkeep.turns t
          WHERE t.status = 'queued' AND t.org_id = $1 AND t.workspace_id = $2 AND t.month = $3) d
- WHERE ($5::text IS NULL OR d.user_id = $5) AND ($6::text IS NULL OR d.agent_id = $6)
- GROUP BY place ORDER BY messages DESC, place LIMIT $7
+ WHERE ($4::text IS NULL OR d.user_id = $4) AND ($5::text IS NULL OR d.agent_id = $5)
+   AND ($6::text IS NULL OR d.model = $6) AND ($7::text IS NULL OR d.day = $7)
+ GROUP BY place ORDER BY messages DESC, place LIMIT $9
+
+-- name: usage_turns
+-- The turns of a month that are counted, newest first. One that was stopped in the queue is not, and neither is one that
+-- happened elsewhere. The columns are those of `commands.CountedTurn`, in its order.
+SELECT t.id, t.user_id, t.agent_id, t.model, t.source,
+       CASE WHEN t.status = 'running' AND t.waiting_until IS NOT NULL THEN 'waiting' ELSE t.status END,
+       t.created_at, t.started_at, t.settled_at, t.input_tokens, t.output_tokens, t.cache_read_tokens, t.cache_write_tokens,
+       t.cost
+  FROM turnkeep.turns t JOIN turnkeep.conversations c ON c.id = t.conversation_id
+ WHERE t.workspace_id = $2 AND t.month = $3 AND t.id < $8 AND t.org_id = $1 AND c.deleted_at IS NULL
+   AND t.snapshot IS NOT NULL AND (t.started_at IS NOT NULL OR t.status = 'queued')
+   AND ($4::text IS NULL OR t.user_id = $4) AND ($5::text IS NULL OR t.agent_id = $5)
+   AND ($6::text IS NULL OR t.model = $6)
+   AND ($7::text IS NULL OR to_char(to_timestamp(t.created_at / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD') = $7)
+ ORDER BY t.id DESC LIMIT $9
+
+-- name: limit_uses
+-- The limits of a workspace or a user, and of a key; then what is used of those that are set. The keys that a key has made
+-- count with it.
+SELECT l.scope, l.id, l.messages, l.tokens, l.cost, l.bytes, l.turns,
+       CASE WHEN l.messages IS NOT NULL THEN (
+           SELECT u.ui_messages + u.api_messages FROM turnkeep.used_in($1, l.scope, l.id, $6) u) END,
+       CASE WHEN l.tokens IS NOT NULL THEN (
+           SELECT sum(u.input_tokens + u.output_tokens)::bigint
+             FROM (SELECT l.id UNION ALL SELECT d.id FROM turnkeep.api_keys d
+                    WHERE l.scope = 'key' AND d.org_id = $1 AND strpos(d.ancestors, l.id) > 0) s (id),
+                  turnkeep.used_in($1, l.scope, s.id, $6) u) END,
+       CASE WHEN l.cost IS NOT NULL THEN (
+           SELECT sum(u.cost)
+             FROM (SELECT l.id UNION ALL SELECT d.id FROM turnkeep.api_keys d
+                    WHERE l.scope = 'key' AND d.org_id = $1 AND strpos(d.ancestors, l.id) > 0) s (id),
+                  turnkeep.used_in($1, l.scope, s.id, $6) u) END,
+       (CASE WHEN l.bytes IS NULL THEN NULL
+             WHEN l.scope = 'workspace' THEN (SELECT sum(f.size) FROM turnkeep.files f WHERE f.workspace_id = l.id)
+             WHEN l.scope = 'user' THEN (SELECT sum(f.size) FROM turnkeep.files f WHERE f.workspace_id = $2 AND f.user_id = l.id)
+             ELSE (SELECT sum(f.size) FROM turnkeep.files f
+                    WHERE f.key_id IN (SELECT l.id UNION ALL
+                                       SELECT d.id FROM turnkeep.api_keys d WHERE strpos(d.ancestors, l.id) > 0)) END)::bigint,
+       CASE WHEN l.turns IS NOT NULL THEN turnkeep.open_turns_of(l.scope, l.id) END
+  FROM (SELECT 'workspace' AS scope, w.id, w.monthly_message_limit AS messages, w.monthly_token_limit AS tokens,
+               w.monthly_cost_limit AS cost, w.stored_byte_limit AS bytes, w.parallel_turn_limit AS turns
+          FROM turnkeep.workspaces w WHERE $3::text = 'workspace' AND w.id = $2 AND w.org_id = $1
+         UNION ALL
+        SELECT 'user', m.id, coalesce(m.monthly_message_limit, w.user_monthly_message_limit),
+               coalesce(m.monthly_token_limit, w.user_monthly_token_limit),
+               coalesce(m.monthly_cost_limit, w.user_monthly_cost_limit),
+               coalesce(m.stored_byte_limit, w.user_stored_byte_limit),
+               coalesce(m.parallel_turn_limit, w.user_parallel_turn_limit)
+          FROM turnkeep.members m JOIN turnkeep.workspaces w ON w.id = m.workspace_id
+         WHERE m.id = $4::text AND m.org_id = $1 AND m.workspace_id = $2
+         UNION ALL
+        SELECT 'key', k.id, k.monthly_message_limit, k.monthly_token_limit, k.monthly_cost_limit, k.stored_byte_limit,
+               k.parallel_turn_limit
+          FROM turnkeep.api_keys k WHERE k.id = $5::text AND k.org_id = $1) l
 
 -- name: add_up_slots
 -- slow

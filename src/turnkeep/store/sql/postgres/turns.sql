@@ -358,15 +358,27 @@ SELECT {m.message_columns} FROM turnkeep.messages m WHERE m.turn_id = concat($1:
 -- name: turn_logs
 SELECT l.after_seq, l.level, l.message, l.ts FROM turnkeep.turn_logs l WHERE l.turn_id = $1 ORDER BY l.n
 
+-- name: chain_forward
+-- Turns of the visible chain beyond an ordinal, the oldest first.
+SELECT {t.turn_columns} FROM turnkeep.turns t
+ WHERE t.conversation_id = $1 AND t.active AND t.ordinal > $2
+ ORDER BY t.ordinal LIMIT $3
+
+-- name: chain_backward
+SELECT {t.turn_columns} FROM turnkeep.turns t
+ WHERE t.conversation_id = $1 AND t.active AND t.ordinal < $2
+ ORDER BY t.ordinal DESC LIMIT $3
+
 -- name: window
 -- The newest turns of the visible chain before an ordinal, newest first, with all their rows: one range of an index for the turns, one for
 -- each turn's rows, so it is flat in the conversation's length. The rows of a turn come in any order, and those of the
 -- turn at the limit come all: sorting them here would copy every row once more. A plain statement, as a function would
 -- copy them too. What most rows lack comes as one column, as each costs.
 SELECT m.turn_id, m.turn_sequence, m.id, m.role, m.internal, m.iteration, m.blocks, m.usage, m.provider, m.created_at,
-       CASE WHEN num_nonnulls(m.attachments, m.sources, m.metadata, m.legacy) > 0 THEN
+       CASE WHEN num_nonnulls(m.attachments, m.sources, m.metadata, m.legacy, m.removed) > 0 THEN
            concat('[', coalesce(m.attachments, 'null'), ',', coalesce(m.sources, 'null'), ',',
-                  coalesce(m.metadata, 'null'), ',', coalesce(m.legacy, 'null'), ']') END,
+                  coalesce(m.metadata, 'null'), ',', coalesce(m.legacy, 'null'), ',',
+                  coalesce(m.removed, 'null'), ']') END,
        newest.ordinal, r.report
   FROM (SELECT t.id, t.ordinal FROM turnkeep.turns t
          WHERE t.conversation_id = $1 AND t.active AND t.ordinal < $4

@@ -20,10 +20,10 @@ SELECT {t.turn_columns}
                   AND (c.user_id = turnkeep_user() OR turnkeep_is_service() = 1))
 
 -- name: my_messages
--- Their visible messages. Internal rows do not exist here, whatever the role.
+-- Their visible messages. Internal rows and those that were removed do not exist here, whatever the role.
 SELECT {m.message_columns}
   FROM main.messages m
- WHERE m.org_id = turnkeep_org() AND m.internal = 0
+ WHERE m.org_id = turnkeep_org() AND m.internal = 0 AND m.removed IS NOT '"all"'
    AND EXISTS (SELECT 1 FROM main.conversations c
                 WHERE c.id = m.conversation_id AND c.org_id = turnkeep_org()
                   AND c.workspace_id = turnkeep_workspace() AND c.deleted_at IS NULL

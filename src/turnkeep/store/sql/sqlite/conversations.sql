@@ -76,12 +76,14 @@ SELECT {c.my_conversation_columns}
  ORDER BY p.n;
 
 -- name: listed_conversations
--- The ids of a page of a list with filters. This query and the three that follow differ in the index from which they read.
+-- The ids of a page of a list with filters. This query and the five that follow differ in the index from which they read.
 SELECT c.id FROM conversations c INDEXED BY conversations_listed
  WHERE c.workspace_id = :workspace AND c.org_id = :org AND (:user IS NULL OR c.user_id = :user) AND c.deleted_at IS NULL
    AND c.is_listed
    AND c.kind <> 'run' AND (:kind IS NULL OR c.kind = :kind)
    AND (:agent IS NULL OR c.agent_id = :agent) AND (:external_id IS NULL OR c.external_id = :external_id)
+   AND (:pinned IS NULL OR c.is_pinned = :pinned) AND (:folder IS NULL OR c.folder = :folder)
+   AND (:filed IS NULL OR (c.folder IS NOT NULL) = :filed)
    AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
  ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
 
@@ -91,6 +93,8 @@ SELECT c.id FROM conversations c INDEXED BY conversations_of_kind
    AND c.is_listed
    AND c.kind <> 'chat' AND c.kind = :kind
    AND (:agent IS NULL OR c.agent_id = :agent) AND (:external_id IS NULL OR c.external_id = :external_id)
+   AND (:pinned IS NULL OR c.is_pinned = :pinned) AND (:folder IS NULL OR c.folder = :folder)
+   AND (:filed IS NULL OR (c.folder IS NOT NULL) = :filed)
    AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
  ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
 
@@ -100,6 +104,8 @@ SELECT c.id FROM conversations c INDEXED BY conversations_of_agent
    AND c.is_listed
    AND CASE WHEN :kind IS NULL THEN c.kind <> 'run' ELSE c.kind = :kind END
    AND c.agent_id = :agent AND (:external_id IS NULL OR c.external_id = :external_id)
+   AND (:pinned IS NULL OR c.is_pinned = :pinned) AND (:folder IS NULL OR c.folder = :folder)
+   AND (:filed IS NULL OR (c.folder IS NOT NULL) = :filed)
    AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
  ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
 
@@ -109,8 +115,42 @@ SELECT c.id FROM conversations c INDEXED BY conversations_external_ids
    AND c.is_listed
    AND CASE WHEN :kind IS NULL THEN c.kind <> 'run' ELSE c.kind = :kind END
    AND (:agent IS NULL OR c.agent_id = :agent) AND c.external_id = :external_id
+   AND (:pinned IS NULL OR c.is_pinned = :pinned) AND (:folder IS NULL OR c.folder = :folder)
+   AND (:filed IS NULL OR (c.folder IS NOT NULL) = :filed)
    AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
  ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
+
+-- name: listed_pinned
+SELECT c.id FROM conversations c INDEXED BY conversations_pinned
+ WHERE c.workspace_id = :workspace AND c.org_id = :org AND c.user_id = :user AND c.deleted_at IS NULL
+   AND c.is_listed AND c.is_pinned AND c.is_pinned = :pinned
+   AND CASE WHEN :kind IS NULL THEN c.kind <> 'run' ELSE c.kind = :kind END
+   AND (:agent IS NULL OR c.agent_id = :agent) AND (:external_id IS NULL OR c.external_id = :external_id)
+   AND (:folder IS NULL OR c.folder = :folder)
+   AND (:filed IS NULL OR (c.folder IS NOT NULL) = :filed)
+   AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
+ ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
+
+-- name: listed_of_folder
+SELECT c.id FROM conversations c INDEXED BY conversations_in_folders
+ WHERE c.workspace_id = :workspace AND c.org_id = :org AND (:user IS NULL OR c.user_id = :user) AND c.deleted_at IS NULL
+   AND c.is_listed AND c.folder = :folder
+   AND CASE WHEN :kind IS NULL THEN c.kind <> 'run' ELSE c.kind = :kind END
+   AND (:agent IS NULL OR c.agent_id = :agent) AND (:external_id IS NULL OR c.external_id = :external_id)
+   AND (:pinned IS NULL OR c.is_pinned = :pinned) AND (:filed IS NULL OR :filed)
+   AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
+ ORDER BY c.updated_at DESC, c.id DESC LIMIT :limit;
+
+-- name: my_folders
+-- The folders of the one who asks, with the number of conversations in each.
+SELECT folder, count(*) FROM my_conversations
+ WHERE workspace_id = :workspace AND folder IS NOT NULL AND deleted_at IS NULL AND kind <> 'run' AND is_listed
+ GROUP BY folder ORDER BY folder LIMIT :limit;
+
+-- name: rename_folder
+-- Also of conversations in the trash: one that is restored comes back to where the others are.
+UPDATE conversations SET folder = :new_name
+ WHERE workspace_id = :workspace AND org_id = :org AND folder = :name AND (:user IS NULL OR user_id = :user);
 
 -- name: my_conversations_by_id
 SELECT {my_conversation_columns}
@@ -149,6 +189,13 @@ SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m
 SELECT p.value, t.ordinal, t.id
   FROM json_each(?2) p CROSS JOIN my_turns t ON coalesce(t.parent_turn_id, '') = p.value
  WHERE t.conversation_id = ?1 AND t.active = 0 AND t.started_at IS NOT NULL;
+
+-- name: questions
+-- The questions of these turns, to compare them.
+SELECT m.turn_id, m.blocks || coalesce(m.attachments, '')
+  FROM json_each(?1) p CROSS JOIN my_messages m ON m.turn_id = p.value
+ WHERE m.role = 'user'
+ ORDER BY m.turn_sequence DESC;
 
 -- name: conversation_rows
 -- Every row of every branch. The turns of a page are chosen first, so that no other turn's rows are touched. Words that
@@ -189,6 +236,15 @@ UPDATE conversations SET deleted_at = :now WHERE id = :conversation;
 -- name: delete_files_with
 UPDATE files SET deleted_at = :now, deleted_with = :conversation
  WHERE conversation_id = :conversation AND deleted_at IS NULL;
+
+-- name: deleted_conversations
+-- A page of the trash of this owner, the last deleted first. The client path sees nothing that is deleted, so the owner
+-- stands here, as in `restorable_conversation`.
+SELECT {c.conversation_columns}
+  FROM conversations c INDEXED BY conversations_trash
+ WHERE c.workspace_id = :workspace AND c.org_id = :org AND (:user IS NULL OR c.user_id = :user)
+   AND c.deleted_at IS NOT NULL AND c.kind <> 'run' AND c.is_listed AND (c.deleted_at, c.id) < (:deleted_at, :id)
+ ORDER BY c.deleted_at DESC, c.id DESC LIMIT :limit;
 
 -- name: restorable_conversation
 -- The principal's conversation, whether it is deleted or not, and whether it is.
@@ -322,11 +378,27 @@ UPDATE unindexed INDEXED BY unindexed_due SET is_parked = 1
 SELECT m.turn_id, m.turn_sequence, CASE WHEN m.display IS NULL THEN m.blocks END, m.display
   FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
  WHERE t.conversation_id = ?1 AND t.active IN (0, 1) AND t.ordinal > ?2 AND t.ordinal <= ?3
-   AND m.internal = 0;
+   AND m.internal = 0 AND m.removed IS NOT '"all"';
 
 -- name: mark_indexed
 -- Only one of several indexers moves the mark, and only that one may add the entries.
 UPDATE conversations SET indexed_ordinal = ?3 WHERE id = ?1 AND indexed_ordinal = ?2;
+
+-- name: removed_of
+-- What was removed of a row, whether a reader could see it, and whether its turn is on the visible chain.
+SELECT m.removed, m.internal = 0, t.active
+  FROM messages m JOIN turns t ON t.id = m.turn_id
+ WHERE m.turn_id = :turn AND m.turn_sequence = :sequence AND m.conversation_id = :conversation;
+
+-- name: remove_blocks
+UPDATE messages SET removed = :removed WHERE turn_id = :turn AND turn_sequence = :sequence;
+
+-- name: entry_of_row
+SELECT n FROM search_entries
+ WHERE conversation_id = :conversation AND turn_id = :turn AND turn_sequence = :sequence;
+
+-- name: take_ordinal
+UPDATE conversations SET next_ordinal = next_ordinal + 1 WHERE id = :conversation;
 
 -- name: pending_title
 -- Whether this is still the title of the conversation, and no search finds it yet.
@@ -373,6 +445,9 @@ SELECT id
                    AND CASE WHEN :kind IS NULL THEN c.kind <> 'run' ELSE c.kind = :kind END
                    AND (:agent IS NULL OR c.agent_id = :agent)
                    AND (:external_id IS NULL OR c.external_id = :external_id)
+                   AND (:pinned IS NULL OR c.is_pinned = :pinned)
+                   AND (:folder IS NULL OR c.folder = :folder)
+                   AND (:filed IS NULL OR (c.folder IS NOT NULL) = :filed)
                    AND c.updated_at >= :since AND (c.updated_at, c.id) < (:updated_at, :id)
                  ORDER BY c.updated_at DESC, c.id DESC
                  LIMIT :limit)
@@ -415,7 +490,8 @@ WITH events AS (
     SELECT e.turn_id, count(*) AS n, max(e.type IN ('result', 'error')) AS is_ended
       FROM turn_events e GROUP BY e.turn_id
 ), rows_of_turn AS (
-    SELECT m.turn_id, count(*) AS n, max(m.turn_sequence) AS last, count(*) FILTER (WHERE NOT m.internal) AS visible
+    SELECT m.turn_id, count(*) AS n, max(m.turn_sequence) AS last, 
+           count(*) FILTER (WHERE NOT m.internal AND m.removed IS NOT '"all"') AS visible
       FROM messages m GROUP BY m.turn_id
 ), shown AS (
     SELECT t.conversation_id, count(*) AS turns, coalesce(sum(r.visible), 0) AS messages

@@ -131,9 +131,14 @@ UPDATE api_keys SET revoked_at = coalesce(revoked_at, :now)
 UPDATE api_keys SET revoked_at = coalesce(revoked_at, :now) WHERE org_id = :org AND instr(ancestors, :key);
 
 -- name: insert_agent
-INSERT INTO agents (id, org_id, workspace_id, spec, created_at, updated_at)
-VALUES (:id, :org, :workspace, :spec, :now, :now)
+INSERT INTO agents (id, org_id, workspace_id, spec, name_key, created_at, updated_at)
+VALUES (:id, :org, :workspace, :spec, :name_key, :now, :now)
 RETURNING {agent_columns};
+
+-- name: agents_named
+-- Other agents that may have the name of this key: those with the key, and all without one.
+SELECT name_key, spec ->> '$.name' FROM agents
+ WHERE workspace_id = :workspace AND deleted_at IS NULL AND id <> :agent AND (name_key = :name_key OR name_key IS NULL);
 
 -- name: my_agent
 SELECT {agent_columns} FROM my_agents WHERE id = :agent;
@@ -152,7 +157,7 @@ SELECT {agent_columns} FROM agents
 
 -- name: change_agent
 UPDATE agents
-   SET spec = :spec, updated_at = :now
+   SET spec = :spec, name_key = :name_key, updated_at = :now
  WHERE id = :agent AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL
 RETURNING {agent_columns};
 
@@ -160,6 +165,48 @@ RETURNING {agent_columns};
 UPDATE agents
    SET deleted_at = :now
  WHERE id = :agent AND org_id = :org AND workspace_id = :workspace AND deleted_at IS NULL;
+
+-- name: begin_mcp_connection
+-- An authorization has begun. What the workspace is connected with stays until it has ended well.
+INSERT INTO mcp_connections (id, org_id, workspace_id, user_id, url, issuer, attempt, version, created_at)
+VALUES (:id, :org, :workspace, :user, :url, :issuer, :attempt, 0, :now)
+ON CONFLICT (workspace_id, url) DO UPDATE
+   SET attempt = excluded.attempt,
+       issuer = CASE WHEN sealed IS NULL THEN excluded.issuer ELSE issuer END,
+       user_id = CASE WHEN sealed IS NULL THEN excluded.user_id ELSE user_id END
+RETURNING {mcp_connection_columns};
+
+-- name: mcp_connections
+SELECT {mcp_connection_columns} FROM mcp_connections
+ WHERE workspace_id = :workspace AND org_id = :org ORDER BY id DESC;
+
+-- name: mcp_connection
+SELECT {mcp_connection_columns} FROM mcp_connections WHERE id = :id AND workspace_id = :workspace AND org_id = :org;
+
+-- name: mcp_connection_at
+SELECT {mcp_connection_columns} FROM mcp_connections WHERE workspace_id = :workspace AND url = :url AND org_id = :org;
+
+-- name: finish_mcp_connection
+-- Only the attempt that is stored can end, once.
+UPDATE mcp_connections
+   SET sealed = :sealed, attempt = NULL, user_id = :user, issuer = :issuer, problem = NULL, version = version + 1,
+       refresh_until = 0, connected_at = :now
+ WHERE id = :id AND workspace_id = :workspace AND org_id = :org AND attempt = :attempt
+RETURNING {mcp_connection_columns};
+
+-- name: lease_mcp_connection
+-- One worker renews the tokens of a version. No row: another one does, or has done so.
+UPDATE mcp_connections SET refresh_until = :now + :ms
+ WHERE id = :id AND version = :version AND refresh_until <= :now
+RETURNING id;
+
+-- name: renew_mcp_connection
+UPDATE mcp_connections SET sealed = :sealed, problem = :problem, version = version + 1, refresh_until = 0
+ WHERE id = :id AND version = :version;
+
+-- name: delete_mcp_connection
+DELETE FROM mcp_connections WHERE id = :id AND workspace_id = :workspace AND org_id = :org
+RETURNING {mcp_connection_columns};
 
 -- name: usage
 SELECT ui_messages, api_messages, input_tokens, output_tokens
@@ -189,7 +236,61 @@ SELECT CASE :group_by WHEN 'user' THEN d.user_id WHEN 'agent' THEN d.agent_id WH
           FROM turns t INDEXED BY turns_waiting
          WHERE t.status = 'queued' AND t.org_id = :org AND t.workspace_id = :workspace AND t.month = :month) d
  WHERE (:user IS NULL OR d.user_id = :user) AND (:agent IS NULL OR d.agent_id = :agent)
+   AND (:model IS NULL OR d.model = :model) AND (:day IS NULL OR d.day = :day)
  GROUP BY place ORDER BY messages DESC, place LIMIT :limit;
+
+-- name: usage_turns
+-- The turns of a month that are counted, newest first. One that was stopped in the queue is not, and neither is one that
+-- happened elsewhere. The columns are those of `commands.CountedTurn`, in its order.
+SELECT t.id, t.user_id, t.agent_id, t.model, t.source,
+       CASE WHEN t.status = 'running' AND t.waiting_until IS NOT NULL THEN 'waiting' ELSE t.status END,
+       t.created_at, t.started_at, t.settled_at, t.input_tokens, t.output_tokens, t.cache_read_tokens, t.cache_write_tokens,
+       t.cost
+  FROM turns t INDEXED BY turns_of_month CROSS JOIN conversations c ON c.id = t.conversation_id
+ WHERE t.workspace_id = :workspace AND t.month = :month AND t.id < :before AND t.org_id = :org AND c.deleted_at IS NULL
+   AND t.snapshot IS NOT NULL AND (t.started_at IS NOT NULL OR t.status = 'queued')
+   AND (:user IS NULL OR t.user_id = :user) AND (:agent IS NULL OR t.agent_id = :agent)
+   AND (:model IS NULL OR t.model = :model)
+   AND (:day IS NULL OR strftime('%Y-%m-%d', t.created_at / 1000, 'unixepoch') = :day)
+ ORDER BY t.id DESC LIMIT :limit;
+
+-- name: limit_uses
+-- The limits of a workspace or a user, and of a key; then what is used of those that are set, but for parallel turns. The
+-- keys that a key has made count with it.
+SELECT l.scope, l.id, l.messages, l.tokens, l.cost, l.bytes, l.turns,
+       CASE WHEN l.messages IS NOT NULL THEN (
+           SELECT sum(u.ui_messages + u.api_messages) FROM usage u
+            WHERE u.org_id = :org AND u.scope = l.scope AND u.scope_id = l.id AND u.month = :month) END,
+       CASE WHEN l.tokens IS NOT NULL THEN (
+           SELECT sum(u.input_tokens + u.output_tokens) FROM usage u
+            WHERE u.org_id = :org AND u.scope = l.scope AND u.month = :month
+              AND u.scope_id IN (SELECT l.id UNION ALL SELECT d.id FROM api_keys d
+                                  WHERE l.scope = 'key' AND d.org_id = :org AND instr(d.ancestors, l.id))) END,
+       CASE WHEN l.cost IS NOT NULL THEN (
+           SELECT total(u.cost) FROM usage u
+            WHERE u.org_id = :org AND u.scope = l.scope AND u.month = :month
+              AND u.scope_id IN (SELECT l.id UNION ALL SELECT d.id FROM api_keys d
+                                  WHERE l.scope = 'key' AND d.org_id = :org AND instr(d.ancestors, l.id))) END,
+       CASE WHEN l.bytes IS NULL THEN NULL
+            WHEN l.scope = 'workspace' THEN (SELECT sum(f.size) FROM files f WHERE f.workspace_id = l.id)
+            WHEN l.scope = 'user' THEN (SELECT sum(f.size) FROM files f WHERE f.workspace_id = :workspace AND f.user_id = l.id)
+            ELSE (SELECT sum(f.size) FROM files f
+                   WHERE f.key_id IN (SELECT l.id UNION ALL SELECT d.id FROM api_keys d WHERE instr(d.ancestors, l.id))) END
+  FROM (SELECT 'workspace' AS scope, w.id, w.monthly_message_limit AS messages, w.monthly_token_limit AS tokens,
+               w.monthly_cost_limit AS cost, w.stored_byte_limit AS bytes, w.parallel_turn_limit AS turns
+          FROM workspaces w WHERE :scope = 'workspace' AND w.id = :workspace AND w.org_id = :org
+         UNION ALL
+        SELECT 'user', m.id, coalesce(m.monthly_message_limit, w.user_monthly_message_limit),
+               coalesce(m.monthly_token_limit, w.user_monthly_token_limit),
+               coalesce(m.monthly_cost_limit, w.user_monthly_cost_limit),
+               coalesce(m.stored_byte_limit, w.user_stored_byte_limit),
+               coalesce(m.parallel_turn_limit, w.user_parallel_turn_limit)
+          FROM members m CROSS JOIN workspaces w ON w.id = m.workspace_id
+         WHERE m.id = :user AND m.org_id = :org AND m.workspace_id = :workspace
+         UNION ALL
+        SELECT 'key', k.id, k.monthly_message_limit, k.monthly_token_limit, k.monthly_cost_limit, k.stored_byte_limit,
+               k.parallel_turn_limit
+          FROM api_keys k WHERE k.id = :key AND k.org_id = :org) l;
 
 -- name: key_usage
 -- What a key has used of its own limit.

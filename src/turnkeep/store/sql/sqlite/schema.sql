@@ -53,8 +53,28 @@ CREATE TABLE agents (
     created_at   integer NOT NULL,
     updated_at   integer NOT NULL,
     deleted_at   integer
-) STRICT;
+, name_key text) STRICT;
 CREATE INDEX agents_of_workspace ON agents (workspace_id, id) WHERE deleted_at IS NULL;
+CREATE UNIQUE INDEX agents_names ON agents (workspace_id, name_key) WHERE deleted_at IS NULL;
+
+-- `sealed` and `attempt` are encrypted. A worker that renews the tokens holds the connection until `refresh_until`.
+CREATE TABLE mcp_connections (
+    id            text PRIMARY KEY,
+    org_id        text NOT NULL,
+    workspace_id  text NOT NULL REFERENCES workspaces ON DELETE CASCADE,
+    user_id       text REFERENCES members ON DELETE CASCADE,
+    url           text NOT NULL,
+    issuer        text NOT NULL,
+    sealed        text,
+    attempt       text,
+    problem       text,
+    version       integer NOT NULL,
+    refresh_until integer NOT NULL DEFAULT 0,
+    created_at    integer NOT NULL,
+    connected_at  integer
+) STRICT;
+CREATE UNIQUE INDEX mcp_connections_of_workspace ON mcp_connections (workspace_id, url);
+CREATE INDEX mcp_connections_of_user ON mcp_connections (user_id) WHERE user_id IS NOT NULL;
 
 -- Counts and head are those of the visible chain. `next_ordinal` numbers every turn of every branch.
 -- `indexed_ordinal`: turns up to here are in the search index.
@@ -78,7 +98,7 @@ CREATE TABLE conversations (
     created_at      integer NOT NULL,
     updated_at      integer NOT NULL,
     deleted_at      integer
-, trusted_tools text, external_id text, is_listed integer NOT NULL DEFAULT 1) STRICT;
+, trusted_tools text, external_id text, is_listed integer NOT NULL DEFAULT 1, is_pinned integer NOT NULL DEFAULT 0, folder text, read_at integer, titled_by text, instructions text, temperature real) STRICT;
 -- One index for the lists of users and of services: every turn moves its conversation to the front of each index that
 -- there is. A user's list passes over the entries of others, ten thousand in a millisecond.
 CREATE INDEX conversations_listed ON conversations (workspace_id, updated_at DESC, id DESC, user_id)
@@ -86,6 +106,13 @@ CREATE INDEX conversations_listed ON conversations (workspace_id, updated_at DES
 -- What the purge looks through.
 CREATE INDEX conversations_unlisted ON conversations (id) WHERE deleted_at IS NULL AND NOT is_listed;
 CREATE INDEX conversations_deleted ON conversations (deleted_at) WHERE deleted_at IS NOT NULL;
+-- The trash: only what was deleted and is not purged yet is in it. No turn changes it.
+CREATE INDEX conversations_trash ON conversations (workspace_id, deleted_at DESC, id DESC, user_id)
+    WHERE deleted_at IS NOT NULL;
+CREATE INDEX conversations_pinned ON conversations (workspace_id, user_id, updated_at DESC, id DESC)
+    WHERE is_pinned AND deleted_at IS NULL;
+CREATE INDEX conversations_in_folders ON conversations (workspace_id, folder, updated_at DESC, id DESC, user_id)
+    WHERE folder IS NOT NULL;
 CREATE INDEX conversations_of_user ON conversations (user_id) WHERE user_id IS NOT NULL;
 CREATE UNIQUE INDEX conversations_external_ids ON conversations (workspace_id, external_id, coalesce(user_id, ''))
     WHERE external_id IS NOT NULL AND deleted_at IS NULL;
@@ -171,6 +198,8 @@ CREATE UNIQUE INDEX turns_idempotency ON turns (org_id, principal_ref, idempoten
 CREATE INDEX turns_deadlines ON turns (waiting_until) WHERE waiting_until IS NOT NULL;
 -- What an erasure looks through for decisions about calls of others.
 CREATE INDEX turns_that_waited ON turns (workspace_id, id) WHERE waiting IS NOT NULL;
+-- The list behind the usage of a month.
+CREATE INDEX turns_of_month ON turns (workspace_id, month, id);
 -- What every sweep looks through: turns that run, without those that wait.
 CREATE INDEX turns_held ON turns (conversation_id) WHERE status = 'running' AND waiting_until IS NULL;
 -- Whoever asks for a stop ends the wait: the turn can be adopted at once, and is settled.
@@ -200,7 +229,7 @@ CREATE TABLE messages (
     usage           text,
     legacy          text,
     provider        text,
-    created_at      integer NOT NULL,
+    created_at      integer NOT NULL, removed text,
     PRIMARY KEY (turn_id, turn_sequence)
 ) STRICT;
 
@@ -245,7 +274,7 @@ CREATE TABLE files (
     created_at      integer NOT NULL,
     deleted_at      integer,
     deleted_with    text
-, turn_id text, saved_at integer, crc32 integer, key_id text) STRICT;
+, turn_id text, saved_at integer, crc32 integer, key_id text, purpose text) STRICT;
 CREATE UNIQUE INDEX files_names ON files (conversation_id, name_key)
     WHERE conversation_id IS NOT NULL AND deleted_at IS NULL;
 CREATE INDEX files_of_conversation ON files (conversation_id);
@@ -489,6 +518,47 @@ CREATE TABLE invites (
 CREATE INDEX invites_of_user ON invites (user_id);
 CREATE INDEX invites_of_workspace ON invites (workspace_id);
 CREATE INDEX invites_by_end ON invites (expires_at);
+
+-- Share links. Of a link only a hash is stored. Links go with their conversation, also when that is only deleted, and with
+-- its user.
+CREATE TABLE shares (
+    id              text PRIMARY KEY,
+    org_id          text NOT NULL,
+    workspace_id    text NOT NULL,
+    conversation_id text NOT NULL REFERENCES conversations ON DELETE CASCADE,
+    user_id         text REFERENCES members ON DELETE CASCADE,  -- whose conversation it is
+    turn_id         text NOT NULL,  -- the last turn of the branch
+    title           text,
+    with_files      integer NOT NULL,
+    secret_hash     blob NOT NULL UNIQUE,
+    created_at      integer NOT NULL,
+    expires_at      integer NOT NULL
+) STRICT;
+CREATE INDEX shares_of_conversation ON shares (conversation_id);
+CREATE INDEX shares_of_user ON shares (user_id);
+CREATE INDEX shares_of_workspace ON shares (workspace_id);
+CREATE INDEX shares_by_end ON shares (expires_at);
+CREATE TRIGGER shares_end_with_their_conversation AFTER UPDATE OF deleted_at ON conversations
+    WHEN new.deleted_at IS NOT NULL AND old.deleted_at IS NULL BEGIN
+    DELETE FROM shares WHERE conversation_id = new.id;
+END;
+
+-- Feedback: what a user thinks of the answer of a turn. It goes with its conversation and with its user.
+CREATE TABLE feedback (
+    turn_id         text NOT NULL,
+    user_id         text NOT NULL REFERENCES members ON DELETE CASCADE,
+    org_id          text NOT NULL,
+    workspace_id    text NOT NULL,
+    conversation_id text NOT NULL REFERENCES conversations ON DELETE CASCADE,
+    rating          text NOT NULL,  -- up, down
+    comment         text,
+    created_at      integer NOT NULL,
+    updated_at      integer NOT NULL,
+    PRIMARY KEY (turn_id, user_id)
+) STRICT;
+CREATE INDEX feedback_of_user ON feedback (user_id);
+CREATE INDEX feedback_of_conversation ON feedback (conversation_id);
+CREATE INDEX feedback_of_workspace ON feedback (workspace_id, created_at DESC, turn_id DESC);
 
 -- Webhooks: endpoints of the host that hear of what happens in a workspace, and what is sent to them. Triggers write the
 -- deliveries, in the transaction that causes them.

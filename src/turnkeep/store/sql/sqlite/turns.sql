@@ -116,12 +116,13 @@ SELECT parent_turn_id, ordinal, active, status, started_at
 
 -- name: visible_after
 -- How many turns and visible messages the chain has after this ordinal.
-SELECT count(*), coalesce(sum((SELECT count(*) FROM messages m WHERE m.turn_id = t.id AND m.internal = 0)), 0)
+SELECT count(*), coalesce(sum((SELECT count(*) FROM messages m
+                                WHERE m.turn_id = t.id AND m.internal = 0 AND m.removed IS NOT '"all"')), 0)
   FROM turns t
  WHERE t.conversation_id = :conversation AND t.active = 1 AND t.ordinal > :ordinal;
 
 -- name: visible_of_turn
-SELECT count(*) FROM messages WHERE turn_id = :turn AND internal = 0;
+SELECT count(*) FROM messages WHERE turn_id = :turn AND internal = 0 AND removed IS NOT '"all"';
 
 -- name: hide_after
 -- The abandoned suffix leaves the visible chain.
@@ -241,7 +242,7 @@ SELECT after_seq, level, message, ts FROM turn_logs WHERE turn_id = :turn AND n 
 -- A turn was asked for. One that waits counts nothing yet.
 UPDATE conversations
    SET next_ordinal = next_ordinal + 1, turn_count = turn_count + :turns, message_count = message_count + :messages,
-       updated_at = :now,
+       updated_at = :now, read_at = :read_at,
        title = coalesce(title, :title), preview = coalesce(preview, :preview)
  WHERE id = :conversation;
 
@@ -574,13 +575,25 @@ INSERT INTO compaction (n, up_to) VALUES (1, :turn) ON CONFLICT (n) DO UPDATE SE
 -- name: turn_rows
 SELECT {message_columns} FROM messages WHERE turn_id = ?1 ORDER BY turn_sequence;
 
+-- name: chain_forward
+-- Turns of the visible chain beyond an ordinal, the oldest first.
+SELECT {turn_columns} FROM turns
+ WHERE conversation_id = :conversation AND active = 1 AND ordinal > :past
+ ORDER BY ordinal LIMIT :limit;
+
+-- name: chain_backward
+SELECT {turn_columns} FROM turns
+ WHERE conversation_id = :conversation AND active = 1 AND ordinal < :past
+ ORDER BY ordinal DESC LIMIT :limit;
+
 -- name: window
 -- Rows of the newest turns of the visible chain, before an ordinal, newest first. Both indexes are walked backwards,
 -- nothing is sorted. What most rows lack comes as one column, as each costs.
 SELECT m.turn_id, m.turn_sequence, m.id, m.role, m.internal, m.iteration, m.blocks, m.usage, m.provider, m.created_at,
-       CASE WHEN coalesce(m.attachments, m.sources, m.metadata, m.legacy) IS NOT NULL THEN
+       CASE WHEN coalesce(m.attachments, m.sources, m.metadata, m.legacy, m.removed) IS NOT NULL THEN
            '[' || coalesce(m.attachments, 'null') || ',' || coalesce(m.sources, 'null') || ',' ||
-           coalesce(m.metadata, 'null') || ',' || coalesce(m.legacy, 'null') || ']' END,
+           coalesce(m.metadata, 'null') || ',' || coalesce(m.legacy, 'null') || ',' ||
+           coalesce(m.removed, 'null') || ']' END,
        t.ordinal, t.report
   FROM turns t CROSS JOIN messages m ON m.turn_id = t.id
  WHERE t.conversation_id = ?1 AND t.active = 1 AND t.ordinal < ?4

@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 
 from turnkeep.errors import SchemaMismatch
-from turnkeep.store.migrations import AppliedMigration, Migration, load_migrations, pending
+from turnkeep.store.migrations import AppliedMigration, Migration, load_migrations, names_of, pending
 
 _RECORD = """
 CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -41,8 +41,7 @@ def check_schema(path: Path) -> None:
     finally:
         connection.close()
     if todo:
-        names = ", ".join(f"{migration.version:04}_{migration.name}" for migration in todo)
-        raise SchemaMismatch(f"The database lacks the migrations {names}. Run `turnkeep migrate`.")
+        raise SchemaMismatch(f"The database lacks the migrations {names_of(todo)}. Run `turnkeep migrate`.")
 
 
 def applied(connection: apsw.Connection) -> tuple[AppliedMigration, ...]:

@@ -50,7 +50,7 @@ CREATE POLICY client ON turnkeep.turns FOR SELECT TO turnkeep_client USING (
 
 DROP POLICY IF EXISTS client ON turnkeep.messages;
 CREATE POLICY client ON turnkeep.messages FOR SELECT TO turnkeep_client USING (
-    NOT internal
+    NOT internal AND removed IS DISTINCT FROM '"all"'
     AND EXISTS (SELECT 1 FROM turnkeep.conversations c WHERE c.id = messages.conversation_id OFFSET 0)
 );
 

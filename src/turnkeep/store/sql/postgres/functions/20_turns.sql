@@ -62,7 +62,8 @@ END $$;
 
 CREATE FUNCTION turnkeep.visible_rows(p_turn text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT count(*) FROM turnkeep.messages m WHERE m.turn_id = p_turn AND NOT m.internal);
+    RETURN (SELECT count(*) FROM turnkeep.messages m 
+             WHERE m.turn_id = p_turn AND NOT m.internal AND m.removed IS DISTINCT FROM '"all"');
 END $$;
 
 -- Write these entries (`rules.outbox.NewEntry`) of the turns that have ended; those of other turns are left out.

@@ -230,6 +230,7 @@ BEGIN
         END IF;
         UPDATE turnkeep.conversations c
            SET next_ordinal = c.next_ordinal + 1, updated_at = t.created_at,
+               read_at = CASE WHEN t.background THEN t.created_at END,
                title = coalesce(c.title, j.title), preview = coalesce(c.preview, j.preview),
                turn_count = c.turn_count + (t.status = 'running')::integer,
                message_count = c.message_count + (t.status = 'running')::integer

@@ -34,7 +34,7 @@ BEGIN
          WHERE c.org_id = p_org AND c.deleted_at IS NULL AND c.is_listed
            AND (c.updated_at, c.id) < (p_updated_at, p_id COLLATE "C")
            AND CASE WHEN p_only IS NULL THEN c.kind <> 'run'
-                    ELSE turnkeep.is_wanted(c.kind, c.agent_id, c.external_id, c.updated_at, p_only) END
+                    ELSE turnkeep.is_wanted(c.kind, c.agent_id, c.external_id, c.updated_at, c.is_pinned, c.folder, p_only) END
            AND turnkeep.is_found(c.id, p_query)
          ORDER BY c.updated_at DESC, c.id DESC LIMIT p_limit;
     ELSIF p_only IS NOT NULL THEN
@@ -69,12 +69,16 @@ BEGIN
 END $$;
 
 -- Whether a filter leaves a conversation. Runs are left out unless it asks for them.
-CREATE FUNCTION turnkeep.is_wanted(p_kind text, p_agent text, p_external_id text, p_updated_at bigint, p_only json)
+CREATE FUNCTION turnkeep.is_wanted(p_kind text, p_agent text, p_external_id text, p_updated_at bigint, p_is_pinned boolean,
+                                   p_folder text, p_only json)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN p_only ->> 'kind' IS NULL THEN p_kind <> 'run' ELSE p_kind = p_only ->> 'kind' END
        AND (p_only ->> 'agent_id' IS NULL OR p_agent = p_only ->> 'agent_id')
        AND (p_only ->> 'external_id' IS NULL OR p_external_id = p_only ->> 'external_id')
        AND p_updated_at >= coalesce((p_only ->> 'since')::bigint, 0)
+       AND (p_only ->> 'is_pinned' IS NULL OR p_is_pinned = (p_only ->> 'is_pinned')::boolean)
+       AND (p_only ->> 'folder' IS NULL OR p_folder = p_only ->> 'folder')
+       AND (p_only ->> 'is_filed' IS NULL OR (p_folder IS NOT NULL) = (p_only ->> 'is_filed')::boolean)
 $$;
 
 -- A page of the conversations that a filter leaves, newest change first, behind (p_updated_at, p_id); with `p_query`, those
@@ -110,11 +114,20 @@ BEGIN
     IF p_only ->> 'since' IS NOT NULL THEN
         v_where := v_where || ' AND c.updated_period >= $7 / 300000 AND c.updated_at >= $7';
     END IF;
+    IF p_only ->> 'is_pinned' IS NOT NULL THEN
+        v_where := v_where || CASE WHEN (p_only ->> 'is_pinned')::boolean THEN ' AND c.is_pinned' ELSE ' AND NOT c.is_pinned' END;
+    END IF;
+    IF p_only ->> 'folder' IS NOT NULL THEN
+        v_where := v_where || ' AND c.folder = $11';
+    END IF;
+    IF p_only ->> 'is_filed' IS NOT NULL THEN
+        v_where := v_where || CASE WHEN (p_only ->> 'is_filed')::boolean THEN ' AND c.folder IS NOT NULL' ELSE ' AND c.folder IS NULL' END;
+    END IF;
     IF p_query IS NOT NULL THEN
         v_where := v_where || ' AND turnkeep.is_found(c.id, $8)';
     END IF;
     RETURN QUERY EXECUTE 'SELECT c.id FROM ' || v_from || ' c WHERE ' || v_where ||
         ' ORDER BY c.updated_period DESC, c.updated_at DESC, c.id DESC LIMIT $10'
     USING p_workspace, p_org, p_updated_at, p_id, p_owner, p_only ->> 'agent_id', (p_only ->> 'since')::bigint, p_query,
-          p_only ->> 'external_id', p_limit;
+          p_only ->> 'external_id', p_limit, p_only ->> 'folder';
 END $$;

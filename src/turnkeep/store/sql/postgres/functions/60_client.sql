@@ -112,6 +112,23 @@ BEGIN
     v_user := turnkeep.become('', '', '');
 END $$;
 
+-- The folders of a reader, with the number of conversations in each.
+CREATE FUNCTION turnkeep.my_folders(p_org text, p_workspace text, p_user text, p_limit integer)
+RETURNS TABLE (name text, conversations bigint) LANGUAGE plpgsql
+SET enable_seqscan = off
+AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT c.folder, count(*) FROM turnkeep.conversations c
+     WHERE c.workspace_id = p_workspace AND (p_user = '*' OR c.user_id = p_user) AND c.folder IS NOT NULL
+       AND c.deleted_at IS NULL AND c.kind <> 'run' AND c.is_listed
+     GROUP BY c.folder ORDER BY c.folder LIMIT p_limit;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
 CREATE FUNCTION turnkeep.my_messages(p_org text, p_workspace text, p_user text, p_turns text[], p_sequences integer[])
 RETURNS TABLE (conversation_id text, blocks text, display text) LANGUAGE plpgsql AS $$
 DECLARE
@@ -122,7 +139,7 @@ BEGIN
     SELECT m.conversation_id, m.blocks, m.display
       FROM unnest(p_turns, p_sequences) AS wanted (turn_id, turn_sequence)
       JOIN turnkeep.messages m ON m.turn_id = wanted.turn_id AND m.turn_sequence = wanted.turn_sequence
-     WHERE NOT m.internal;
+     WHERE NOT m.internal AND m.removed IS DISTINCT FROM '"all"';
     v_user := turnkeep.become('', '', '');
 END $$;
 
@@ -163,7 +180,7 @@ BEGIN
                CASE WHEN v_branched THEN turnkeep.siblings(p_conversation, t.id, t.parent_turn_id, t.ordinal) END
           FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
           LEFT JOIN turnkeep.turn_reports r ON r.turn_id = t.id
-         WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal
+         WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal AND m.removed IS DISTINCT FROM '"all"'
            AND t.ordinal >= p_ordinal AND (t.ordinal > p_ordinal OR m.turn_sequence > p_sequence)
          ORDER BY t.ordinal FETCH FIRST (p_limit) ROWS WITH TIES;
     ELSE
@@ -177,10 +194,25 @@ BEGIN
                CASE WHEN v_branched THEN turnkeep.siblings(p_conversation, t.id, t.parent_turn_id, t.ordinal) END
           FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
           LEFT JOIN turnkeep.turn_reports r ON r.turn_id = t.id
-         WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal
+         WHERE t.conversation_id = p_conversation AND t.active AND NOT m.internal AND m.removed IS DISTINCT FROM '"all"'
            AND t.ordinal <= p_ordinal AND (t.ordinal < p_ordinal OR m.turn_sequence < p_sequence)
          ORDER BY t.ordinal DESC FETCH FIRST (p_limit) ROWS WITH TIES;
     END IF;
+    v_user := turnkeep.become('', '', '');
+END $$;
+
+-- The questions of these turns, to compare them.
+CREATE FUNCTION turnkeep.my_questions(p_org text, p_workspace text, p_user text, p_turns text[])
+RETURNS TABLE (turn_id text, question text) LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT DISTINCT ON (m.turn_id) m.turn_id, md5(concat(m.blocks, m.attachments))
+      FROM turnkeep.messages m
+     WHERE m.turn_id = ANY (p_turns) AND m.role = 'user' AND NOT m.internal
+     ORDER BY m.turn_id, m.turn_sequence;
     v_user := turnkeep.become('', '', '');
 END $$;
 
@@ -194,6 +226,28 @@ BEGIN
                        AND t.parent_turn_id IS NOT DISTINCT FROM p_parent
                      UNION ALL SELECT p_turn, p_ordinal) s
             HAVING count(*) > 1);
+END $$;
+
+-- The visible messages of these turns, which are turns of one branch, in order.
+CREATE FUNCTION turnkeep.my_rows_of_turns(p_org text, p_workspace text, p_user text, p_turns text[])
+RETURNS TABLE (id text, turn_id text, role text, blocks text, display text, attachments text, sources text, usage text,
+               status text, created_at bigint, model text, facts text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_user text;
+BEGIN
+    v_user := turnkeep.become(p_org, p_workspace, p_user);
+    RETURN QUERY
+    SELECT m.id, m.turn_id, m.role, CASE WHEN m.display IS NULL THEN m.blocks END, m.display, m.attachments, m.sources,
+           m.usage, t.status, m.created_at, coalesce(m.provider, t.model),
+           CASE WHEN num_nonnulls(t.error, m.metadata, t.metadata, r.report) > 0 THEN
+               concat('[', coalesce(t.error, 'null'), ',', coalesce(m.metadata, t.metadata, 'null'), ',',
+                      coalesce(r.report, 'null'), ']') END
+      FROM turnkeep.turns t JOIN turnkeep.messages m ON m.turn_id = t.id
+      LEFT JOIN turnkeep.turn_reports r ON r.turn_id = t.id
+     WHERE t.id = ANY (p_turns) AND m.turn_id = ANY (p_turns) AND NOT m.internal
+     ORDER BY t.ordinal, m.turn_sequence;
+    v_user := turnkeep.become('', '', '');
 END $$;
 
 CREATE FUNCTION turnkeep.my_turn(p_org text, p_workspace text, p_user text, p_turn text)
