@@ -1,6 +1,6 @@
 /** Conversations and their messages. */
 import { type RequestOptions, type Transport, withQuery } from "./transport.js";
-import type { Conversation, ConversationPatch, ConversationQuery, ListPage, Message, MessageQuery, NewConversation } from "./wire/types.js";
+import type { Conversation, ConversationPatch, ConversationQuery, Folder, ListPage, Message, MessageQuery, NewConversation } from "./wire/types.js";
 
 export class Conversations {
   #transport: Transport;
@@ -32,9 +32,24 @@ export class Conversations {
     return this.#transport.request("PATCH", conversationPath(id), { body: changes, isSafe: true });
   }
 
+  /** The folders that conversations are in, by name. */
+  folders(): AsyncGenerator<Folder, void, undefined> {
+    return allItems((cursor) => this.#transport.request("GET", withQuery("/v1/folders", cursor)));
+  }
+
+  /** Give a folder another name; null takes all conversations out of it. */
+  renameFolder(name: string, newName: string | null): Promise<{ conversations: number }> {
+    return this.#transport.request("PATCH", "/v1/folders", { body: { name, new_name: newName } });
+  }
+
   /** Delete it with its files. It can be restored until the retention period has passed. */
   delete(id: string): Promise<undefined> {
     return this.#transport.request("DELETE", conversationPath(id));
+  }
+
+  /** Erase it for good, with its files, whether it was deleted or not. It cannot be restored. */
+  erase(id: string): Promise<undefined> {
+    return this.#transport.request("POST", `${conversationPath(id)}/erase`, { isSafe: true });
   }
 
   restore(id: string): Promise<Conversation> {

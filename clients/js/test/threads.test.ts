@@ -198,8 +198,15 @@ describe("a thread", () => {
   test("an edit replaces its turn and all turns after it", () => {
     const thread = reduceThread(loaded("t1", "t2"), { type: "branch/started", id: "conv_1", turn_id: "t1", new_turn_id: "t3", edited: { text: "Other", files: [] } });
     expect(thread.messages).toHaveLength(1);
-    expect(thread.messages[0]).toMatchObject({ turn_id: "t3", content: [{ type: "text", text: "Other" }], siblings: ["t1", "t3"] });
+    expect(thread.messages[0]).toMatchObject({ turn_id: "t3", content: [{ type: "text", text: "Other" }], siblings: ["t1", "t3"], versions: [["t1"], ["t3"]] });
     expect(thread.live?.id).toBe("t3");
+  });
+
+  test("a regenerated answer is another version of the answer, not of the question", () => {
+    const again = reduceThread(loaded("t1"), { type: "branch/started", id: "conv_1", turn_id: "t1", new_turn_id: "t2", edited: null, now: 7 });
+    expect(again.messages[0]).toMatchObject({ versions: [["t1", "t2"]], created_at: 7 });
+    const edited = reduceThread(again, { type: "branch/started", id: "conv_1", turn_id: "t2", new_turn_id: "t3", edited: { text: "Other", files: [] } });
+    expect(edited.messages[0]).toMatchObject({ versions: [["t1", "t2"], ["t3"]] });
   });
 
   test("a turn that is followed again shows its known parts until its events are replayed", () => {

@@ -1,5 +1,5 @@
 /** `@turnkeep/react`: what the package offers. */
-export { Chat, type ChatOptions, type ChatState } from "./chat.js";
+export { Chat, type ChatFile, type ChatOptions, type ChatState, type Draft } from "./chat.js";
 export { Markdown, safeHref } from "./markdown.js";
 export { defaultRenderers, type Renderers } from "./renderers.js";
 export { TurnkeepChat, type TurnkeepChatProps } from "./TurnkeepChat.js";

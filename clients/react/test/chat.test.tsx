@@ -60,6 +60,58 @@ describe("a chat", () => {
   });
 });
 
+describe("a chat of several versions", () => {
+  const again = {
+    ...answered,
+    "POST /v1/conversations/conv_1/turns/turn_1/edit": () => Response.json({ turn_id: "turn_2", conversation_id: "conv_1", events_url: "" }, { status: 202 }),
+    "POST /v1/conversations/conv_1/turns/turn_1/regenerate": () => Response.json({ code: "rate_limited", detail: "Too fast." }, { status: 400 }),
+    "PATCH /v1/conversations/conv_1": () => Response.json(conversation),
+  };
+
+  test("edits a question, and shows the edit at once", async () => {
+    const { chat, requests } = chatOf(again, { conversationId: "conv_1" });
+    await chat.open();
+    expect(await chat.edit("turn_1", { text: "Goodbye", files: [] })).toBe(true);
+    expect(requests.at(-2)).toEqual(["POST /v1/conversations/conv_1/turns/turn_1/edit", { message: "Goodbye", if_busy: "enqueue", background: true }]);
+    expect(texts(chat)).toEqual(["Goodbye"]);
+    expect(chat.get().thread.live?.id).toBe("turn_2");
+    chat.close();
+  });
+
+  test("says why an answer is not made again, until the next thing is done", async () => {
+    const { chat } = chatOf(again, { conversationId: "conv_1" });
+    await chat.open();
+    await chat.regenerate("turn_1");
+    expect(chat.get().failure).toBe("Too fast.");
+    expect(texts(chat)).toEqual(["Hello", "Hi."]);
+    expect(await chat.showVersion("turn_1", "turn_0")).toBe(true);
+    expect(chat.get().failure).toBeNull();
+  });
+
+  test("asks for the version that is wanted", async () => {
+    const { chat, requests } = chatOf(again, { conversationId: "conv_1" });
+    await chat.open();
+    await chat.showVersion("turn_1", "turn_0");
+    expect(requests.find(([name]) => name.startsWith("PATCH"))?.[1]).toEqual({ head_turn_id: "turn_0" });
+    const refused = chatOf(answered, { conversationId: "conv_1" });
+    await refused.chat.open();
+    expect(await refused.chat.showVersion("turn_1", "turn_0")).toBe(false);
+    expect(refused.chat.get().failure).toContain("PATCH");
+  });
+
+  test("gives back a refused message with its files, and sends it again with them", async () => {
+    const file = { type: "file", file_id: "file_1", name: "a.txt", mime_type: "text/plain", size: 1 } as const;
+    const { chat, requests } = chatOf({ "POST /v1/turns": () => Response.json({ code: "quota_exceeded", detail: "No more." }, { status: 429 }) });
+    await chat.send("Read", [file]);
+    const [refused] = chat.get().thread.outbox;
+    await chat.sendAgain(refused?.key ?? "");
+    expect(requests.at(-1)?.[1]).toMatchObject({ message: "Read", attachment_ids: ["file_1"] });
+    const [still] = chat.get().thread.outbox;
+    expect(await chat.remove(still?.key ?? "")).toEqual({ text: "Read", files: [file] });
+    expect(chat.get().thread.outbox).toEqual([]);
+  });
+});
+
 describe("Markdown", () => {
   const html = (text: string) => renderToStaticMarkup(<Markdown text={text} />);
 

@@ -12,6 +12,11 @@ export type ThreadMessage = Message & { readonly isSteer?: true };
 /** The same before and after the message has its id from the server: a turn has one question and one answer. */
 export const messageKey = (message: ThreadMessage): string => (message.isSteer ? `${message.turn_id}:steer:${message.id}` : `${message.turn_id}:${message.role}`);
 
+/** The turns beside this one in groups, one for each version of the question. A server without groups has one for all. */
+export function versionsOf(message: Pick<Message, "siblings" | "versions">): readonly (readonly string[])[] {
+  return message.versions ?? (message.siblings ? [message.siblings] : []);
+}
+
 /** Messages from the oldest on, with a mark on those that steer: all messages of the user in a turn but the first. */
 export function withSteers(messages: readonly ThreadMessage[]): readonly ThreadMessage[] {
   const asked = new Set<string>();

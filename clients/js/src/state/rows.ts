@@ -1,15 +1,15 @@
 /** The rows of a thread, as a list draws them. */
 import type { Message } from "../wire/types.js";
-import { messageKey, type ThreadMessage } from "./message.js";
+import { messageKey, type ThreadMessage, versionsOf } from "./message.js";
 import type { Failure, OutgoingMessage, Thread } from "./thread.js";
 import { isOpen, type SteeredWords, type TurnDisplay } from "./turn.js";
 
-/** A row of a thread. Its key stays the same when a live answer becomes a message. */
+/** A row of a thread. Its key stays the same when a live answer becomes a message. `askedAt`: when the question of an answer came. */
 export type MessageRow =
   | { readonly kind: "older"; readonly key: "older" }
-  | { readonly kind: "message"; readonly key: string; readonly message: ThreadMessage; readonly steered: readonly SteeredWords[] }
+  | { readonly kind: "message"; readonly key: string; readonly message: ThreadMessage; readonly steered: readonly SteeredWords[]; readonly askedAt: number | null }
   | { readonly kind: "live"; readonly key: string; readonly turn: TurnDisplay }
-  | { readonly kind: "ending"; readonly key: string; readonly turnId: string; readonly status: Message["status"]; readonly failure: Failure | null; readonly siblings: readonly string[] }
+  | { readonly kind: "ending"; readonly key: string; readonly turnId: string; readonly status: Message["status"]; readonly failure: Failure | null; readonly versions: readonly (readonly string[])[] }
   | { readonly kind: "outgoing"; readonly key: string; readonly outgoing: OutgoingMessage };
 
 const NONE: readonly SteeredWords[] = [];
@@ -24,13 +24,14 @@ export function settledRows(thread: Pick<Thread, "messages" | "older" | "steered
     // Words that steered a turn are drawn inside of its answer, once their place is known.
     return !(message.isSteer && (answered.has(message.turn_id) || isOpen(message.status)) && places?.some((one) => one.message_id === message.id));
   });
+  const asked = new Map(thread.messages.flatMap((message) => (message.role === "user" && !message.isSteer ? [[message.turn_id, message.created_at] as const] : [])));
   shown.forEach((message, place) => {
     const steered = message.role === "assistant" ? (thread.steered[message.turn_id] ?? NONE) : NONE;
-    rows.push({ kind: "message", key: messageKey(message), message, steered });
+    rows.push({ kind: "message", key: messageKey(message), message, steered, askedAt: asked.get(message.turn_id) ?? null });
     const next = shown[place + 1];
     const isUnanswered = message.role === "user" && next?.turn_id !== message.turn_id;
     if (isUnanswered && (message.status === "failed" || message.status === "cancelled"))
-      rows.push({ kind: "ending", key: `${message.turn_id}:ending`, turnId: message.turn_id, status: message.status, failure: message.error, siblings: message.siblings ?? [] });
+      rows.push({ kind: "ending", key: `${message.turn_id}:ending`, turnId: message.turn_id, status: message.status, failure: message.error, versions: versionsOf(message) });
   });
   return rows;
 }

@@ -2,7 +2,7 @@
 import type { StreamEvent } from "../stream/events.js";
 import type { Conversation, FileRef, IfBusy, Message, ListPage, WaitingFor } from "../wire/types.js";
 import { type MessageEdit, type Edits, withEdit, withoutEdit } from "./edits.js";
-import { messageKey, type ThreadMessage, withSteers } from "./message.js";
+import { messageKey, type ThreadMessage, versionsOf, withSteers } from "./message.js";
 import { withQueue } from "./queue.js";
 import { isOpen, isSettled, newTurn, reduceTurn, type SteeredWords, type TurnDisplay } from "./turn.js";
 import { type CallDecision, type WaitFacts, withDecision, withWaitFacts } from "./waits.js";
@@ -67,7 +67,7 @@ export type ThreadAction =
   | { type: "outbox/accepted"; id: string; key: string; turn_id: string; message_id?: string }
   | { type: "outbox/refused"; id: string; key: string; error: Failure }
   | { type: "outbox/removed"; id: string; key: string }
-  | { type: "branch/started"; id: string; turn_id: string; new_turn_id: string; edited: Pick<MessageEdit, "text" | "files"> | null }
+  | { type: "branch/started"; id: string; turn_id: string; new_turn_id: string; edited: Pick<MessageEdit, "text" | "files"> | null; now?: number }
   | { type: "edit/changed"; id: string; turn_id: string; changes: Partial<MessageEdit> }
   | { type: "edit/closed"; id: string; turn_id: string }
   | { type: "wait/read"; id: string; turn_id: string; waiting_for: WaitingFor | null }
@@ -236,8 +236,19 @@ function withBranch(thread: Thread, action: Extract<ThreadAction, { type: "branc
   const { edited } = action;
   const changed: Partial<Message> = edited ? { content: edited.text ? [{ type: "text", text: edited.text }] : [], attachments: [...edited.files] } : {};
   const siblings = [...(question.siblings ?? [action.turn_id]), action.new_turn_id];
-  const edit: Message = { ...question, id: `${action.new_turn_id}:user`, turn_id: action.new_turn_id, ...changed, status: "running", siblings };
+  const versions = withVersion(question, action.turn_id, action.new_turn_id, edited !== null);
+  const edit: Message = { ...question, id: `${action.new_turn_id}:user`, turn_id: action.new_turn_id, ...changed, status: "running", siblings, versions, created_at: action.now ?? question.created_at };
   return { ...thread, messages: [...before, edit], live: newTurn(action.new_turn_id) };
+}
+
+/** An edit is another version of the question. A regenerated answer is another answer to the same one. */
+function withVersion(question: Message, turnId: string, newTurnId: string, isEdit: boolean): string[][] {
+  const known = versionsOf(question);
+  const groups = known.length ? known.map((group) => [...group]) : [[turnId]];
+  const own = isEdit ? undefined : groups.find((group) => group.includes(turnId));
+  if (own) own.push(newTurnId);
+  else groups.push([newTurnId]);
+  return groups;
 }
 
 function withEvents(thread: Thread, { turn_id: turnId, events, now, isReplay }: Extract<ThreadAction, { type: "turn/events" }>): Thread {
@@ -282,6 +293,7 @@ function withAnswer(thread: Thread, turn: TurnDisplay, now: number): Thread {
       created_at: now,
       ...(turn.finish ? { finish: turn.finish } : {}),
       ...(question?.siblings ? { siblings: question.siblings } : {}),
+      ...(question?.versions ? { versions: question.versions } : {}),
     });
   return { ...thread, messages, live: null };
 }

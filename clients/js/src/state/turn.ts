@@ -179,11 +179,14 @@ function spoken(text: string, reasoning: string): Part[] {
 
 /** A step keeps its place. A later event of it replaces its fields; fields that the event leaves out stay. */
 function withStep(content: readonly Part[], event: Extract<StreamEvent, { type: "step" }>): readonly Part[] {
-  const { ts: _, ...line } = event;
-  const step: StepPart = line;
+  const { ts, ...line } = event;
+  const step: StepPart = line.status === "running" && ts !== undefined ? { ...line, startedAt: ts } : line;
   const place = content.findIndex((part) => part.type === "step" && part.id === step.id);
   if (place < 0) return [...content, step];
-  return content.map((part, at) => (at === place ? { ...(part as StepPart), ...step } : part));
+  // A step that shows its output while it runs says so again and again: it began with the first of these events.
+  const { startedAt, ...before } = content[place] as StepPart;
+  const began = step.status === "running" && startedAt !== undefined ? { startedAt } : {};
+  return content.map((part, at) => (at === place ? { ...before, ...step, ...began } : part));
 }
 
 function withSources(known: readonly Source[], more: readonly Source[]): readonly Source[] {

@@ -27,11 +27,11 @@ export type StreamEvent =
   | (Omit<StepPart, "type"> & { type: "step"; ts?: number })
   | { type: "sources"; sources: Source[] }
   | { type: "files"; files: StoredFile[] }
-  | { type: "reset"; attempt: number; reason: string }
+  | { type: "reset"; attempt: number; reason: string; at?: number }
   /** The turn waits until a person has decided about these calls, or the time is over. */
-  | { type: "approval"; calls: Call[]; expires_at: number }
+  | { type: "approval"; calls: Call[]; expires_at: number; at?: number }
   /** The turn waits for results of these calls from the app that asked. */
-  | { type: "client_calls"; calls: Call[]; expires_at: number }
+  | { type: "client_calls"; calls: Call[]; expires_at: number; at?: number }
   /** Somebody has decided about calls for which the turn waits. */
   | { type: "decided"; decisions: DecidedCall[] }
   /** Words that the user added to the turn while it was under way. */
