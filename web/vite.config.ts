@@ -28,7 +28,7 @@ export default defineConfig({
     modulePreload: { polyfill: false },
     chunkSizeWarningLimit: 600,
     reportCompressedSize: false,
-    rolldownOptions: { input: ["index.html", "embed.html"], checks: { pluginTimings: false } },
+    rolldownOptions: { input: ["index.html", "embed.html", "preview.html"], checks: { pluginTimings: false } },
   },
   server: { proxy: { "/v1": "http://127.0.0.1:8787", "/signin": "http://127.0.0.1:8787" } },
 });

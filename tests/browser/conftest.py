@@ -1,6 +1,7 @@
 """Fixtures: one Chromium per worker, a new profile and a new server per test, and the page built from its sources."""
 
 import asyncio
+import secrets
 import subprocess
 from collections.abc import AsyncIterator
 from inspect import iscoroutinefunction
@@ -10,6 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
 
+from tests import buckets
 from tests.api.harness import ApiServer, settings_for
 from tests.browser.harness import FLAGS, ROOT, Harness, find_chromium, make_tools
 from turnkeep.config import Settings
@@ -47,9 +49,15 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
             await browser.close()
 
 
-@pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return settings_for(tmp_path)
+@pytest.fixture(params=["sqlite", pytest.param("production", marks=pytest.mark.nightly)])
+def settings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Every story is told on SQLite, and each night once more as in production: on PostgreSQL, with a bucket."""
+    if request.param == "sqlite":
+        return settings_for(tmp_path)
+    for name, value in buckets.shared_environ().items():
+        monkeypatch.setenv(name, value)
+    folder = f"s3://{buckets.BUCKET}/{secrets.token_hex(8)}"
+    return settings_for(tmp_path, database_url=request.getfixturevalue("postgres_uri"), files_url=folder)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -7,13 +7,13 @@ import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.browser.contrast import AT_REST, ForcedStates
-from tests.browser.harness import ROOT, ChatPage, Harness
+from tests.browser.harness import ROOT, ChatPage, Harness, png
 from turnkeep.providers.ports import ProviderFailed
-from turnkeep.providers.scripted import Call, Fail, Pause, Think
+from turnkeep.providers.scripted import Call, Fail, OutOfTokens, Pause, Think
 
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
 SERIOUS = """async () => {
-  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+  const { violations } = await axe.run(document, { resultTypes: ["violations"], iframes: false });
   return violations.filter(({ impact }) => impact === "serious" || impact === "critical")
     .map(({ id, nodes }) => id + ": " + nodes.map((node) => node.html + " " + node.failureSummary).join("\\n"));
 }"""
@@ -40,6 +40,48 @@ async def answer(harness: Harness, chat: ChatPage) -> None:
     await chat.wait_settled()
     await chat.page.locator(".step summary").first.click()
     await expect(chat.page.locator(".katex").first).to_be_attached()
+
+
+async def previews(harness: Harness, chat: ChatPage) -> None:
+    """A diagram, a page that is drawn, a table with its buttons, and an answer that can be continued."""
+    drawn = "```mermaid\ngraph TD\n  A --> B\n```\n\n```html\n<h1>Hello</h1>\n```\n\n"
+    harness.scripts.say(drawn, "| a | b |\n|---|---|\n| 1 | 2 |\n\nand so", OutOfTokens())
+    await chat.send("Draw")
+    await chat.wait_settled()
+    for button in await chat.page.get_by_role("button", name="Preview").all():
+        await button.click()
+    await expect(chat.page.locator(".preview iframe[data-state=drawn]")).to_have_count(2)
+    await expect(chat.page.get_by_role("button", name="Continue")).to_be_visible()
+
+
+async def files(harness: Harness, chat: ChatPage) -> None:
+    """Chips that say what the model reads, and the list of all files beside them."""
+    client = await harness.api()
+    conversation_id = (await client.post("/v1/conversations", json={"title": "Files"})).json()["id"]
+    ids = []
+    for name, data, kind in (("notes.txt", b"x", "text/plain"), ("chart.png", png(), "image/png")):
+        form = {"file": (name, data, kind)}
+        made = await client.post(f"/v1/conversations/{conversation_id}/files", files=form)
+        ids.append(made.json()["data"][0]["id"])
+    await client.ask("Look", conversation_id=conversation_id, attachment_ids=ids)
+    await chat.page.goto(f"{harness.server.url}/c/{conversation_id}/files")
+    await expect(chat.page.locator(".panel .item")).to_have_count(2)
+    await check_with_axe(chat.page)
+    await chat.page.goto(f"{harness.server.url}/c/{conversation_id}")
+    await expect(chat.page.locator(".chip-reading")).to_have_count(2)
+
+
+async def workspace_files(harness: Harness, chat: ChatPage) -> None:
+    client = await harness.api()
+    conversation_id = (await client.post("/v1/conversations", json={})).json()["id"]
+    form = {"file": ("people.csv", b"name,city\nAnn,Bern\n", "text/csv")}
+    made = await client.post(f"/v1/conversations/{conversation_id}/files", files=form)
+    saved = (await client.post(f"/v1/files/{made.json()['data'][0]['id']}/save")).json()
+    await chat.page.goto(f"{harness.server.url}/settings/files")
+    await expect(chat.page.get_by_role("link", name="people.csv", exact=True)).to_be_visible()
+    await check_with_axe(chat.page)
+    await chat.page.goto(f"{harness.server.url}/settings/files/{saved['id']}")
+    await expect(chat.page.get_by_role("columnheader", name="city")).to_be_visible()
 
 
 async def streaming_answer(harness: Harness, chat: ChatPage) -> None:
@@ -145,12 +187,79 @@ async def stopped_tool(harness: Harness, chat: ChatPage) -> None:
     await chat.page.locator(".reasoning summary").click()
 
 
+async def trash(harness: Harness, chat: ChatPage) -> None:
+    """A conversation that was deleted, and the question whether to erase it."""
+    client = await harness.api()
+    for text in ("First thought", "Second thought"):
+        await client.delete(f"/v1/conversations/{(await client.ask(text))['conversation_id']}")
+    await chat.page.goto(f"{harness.server.url}/trash")
+    await chat.page.get_by_role("button", name="Delete for ever: “First thought”").click()
+    await expect(chat.page.get_by_role("button", name="Yes", exact=True)).to_be_visible()
+
+
+async def folders(harness: Harness, chat: ChatPage) -> None:
+    """A pinned conversation, an open folder, and the choice of a folder for a conversation."""
+    client = await harness.api()
+    for text, changes in (("Pinned thought", {"is_pinned": True}), ("Filed", {"folder": "Travel"}), ("Free", {})):
+        await client.patch(f"/v1/conversations/{(await client.ask(text))['conversation_id']}", json=changes)
+    await chat.page.reload()
+    await chat.conversations.get_by_role("button", name="Travel", exact=True).click()
+    await expect(chat.conversations.get_by_text("Filed")).to_be_visible()
+    await check_with_axe(chat.page)
+    await chat.conversations.get_by_role("link", name="Free").focus()
+    await chat.page.keyboard.press("m")
+    await expect(chat.page.get_by_role("dialog", name="Move to a folder")).to_be_visible()
+
+
+async def timeline(harness: Harness, chat: ChatPage) -> None:
+    """A timeline with an opened tool that failed, and an opened model call with what it was sent."""
+    harness.lookup_allowed.set()
+    harness.scripts.say(Think("Hm."), "Let me look.", Call("lookup", {"place": "Bern"}), Call("broken", {}))
+    await chat.send("Weather?")
+    await chat.wait_settled()
+    await chat.page.get_by_role("link", name="What happened").click()
+    await chat.page.get_by_role("button", name="Tool broken").click()
+    await expect(chat.page.get_by_role("region", name="Error")).to_be_visible()
+    await chat.page.get_by_role("button", name="Model call").first.click()
+    await chat.page.get_by_text("What the model was sent").click()
+    await expect(chat.page.get_by_role("region", name="Messages")).to_be_visible()
+
+
+async def used(harness: Harness, chat: ChatPage) -> None:
+    """The dashboard of usage, with a limit."""
+    client = await harness.api()
+    await client.ask("One")
+    workspace = (await client.read("/v1/workspaces"))["data"][0]
+    await client.patch(f"/v1/workspaces/{workspace['id']}", json={"monthly_token_limit": 100})
+    await chat.page.goto(f"{harness.server.url}/settings/usage")
+    await expect(chat.page.get_by_role("heading", name="Limits")).to_be_visible()
+    await chat.page.get_by_text("As a table").click()
+    await expect(chat.page.get_by_role("region", name="Turns").get_by_role("link")).to_be_visible()
+
+
+async def find(harness: Harness, chat: ChatPage) -> None:
+    """Words that were found in a conversation, and then the dialog of its instructions."""
+    harness.scripts.say("Rain in the morning, rain in the evening.")
+    await chat.send("Weather?")
+    await chat.wait_settled()
+    await chat.page.keyboard.press("Control+f")
+    await chat.page.get_by_role("searchbox", name="Find in this conversation").fill("rain")
+    await expect(chat.page.get_by_text("2 of 2")).to_be_visible()
+    await check_with_axe(chat.page)
+    await chat.page.get_by_label("Conversation menu").click()
+    await chat.page.get_by_role("button", name="Instructions and temperature").click()
+    await expect(chat.page.get_by_role("dialog", name="This conversation")).to_be_visible()
+
+
 async def unknown(harness: Harness, chat: ChatPage) -> None:
     await chat.page.goto(f"{harness.server.url}/nothing")
     await expect(chat.page.get_by_role("link", name="Start a conversation")).to_be_visible()
 
 
 SCREENS: dict[str, Callable[[Harness, ChatPage], Awaitable[None]]] = {
+    "previews": previews,
+    "files": files,
+    "workspace files": workspace_files,
     "greeting": greeting,
     "answer": answer,
     "writing": streaming_answer,
@@ -159,7 +268,11 @@ SCREENS: dict[str, Callable[[Harness, ChatPage], Awaitable[None]]] = {
     "hit": hit,
     "stopped tool": stopped_tool,
     "unknown address": unknown,
-    "usage": settings("usage"),
+    "trash": trash,
+    "folders": folders,
+    "timeline": timeline,
+    "usage": used,
+    "find": find,
     "agents": settings("agents"),
     "keys": settings("keys"),
     "pages": pages,
@@ -328,6 +441,7 @@ class TestPhone:
         await chat.page.set_viewport_size({"width": 390, "height": 844})
         await chat.page.emulate_media(reduced_motion="reduce")
         assert await chat.page.evaluate(self.SMALL) == []
+        await chat.page.keyboard.press("Escape")  # some screens have a dialog, which is in the way
         await chat.page.get_by_role("button", name="Open the list of conversations").click()
         await expect(chat.conversations).to_be_in_viewport()
         assert await chat.page.evaluate(self.SMALL) == []

@@ -61,7 +61,10 @@ class TestContrast:
         await chat.page.get_by_role("button", name="Previous version").click()
         await expect(chat.page.get_by_label("Version 1 of 2")).to_be_visible()
         await chat.page.locator("summary[aria-label='Conversation menu']").click()
-        assert await low_contrast(chat.page, "Export as JSON", "Copy the code", "Source 1", "Next version") == []
+        assert (
+            await low_contrast(chat.page, "Export as JSON", "Copy the code", "Source 1", "Next version of the answer")
+            == []
+        )
         await chat.page.get_by_role("button", name="Edit the message").click()
         assert await low_contrast(chat.page, "Cancel", "Send", "Delete “Weather?”") == []
 

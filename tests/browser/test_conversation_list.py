@@ -192,6 +192,231 @@ class TestChanges:
         await expect(chat.conversations.locator(".entry-title")).to_have_text("Here to stay")
 
 
+class TestPinsAndFolders:
+    async def test_pinned_conversations_come_first(self, harness: Harness) -> None:
+        client = await harness.api()
+        for text in ("First thought", "Second thought", "Third thought"):
+            await client.ask(text)
+        chat = await ChatPage.open(harness)
+        titles = chat.conversations.locator(".entry-title")
+        await expect(titles).to_have_text(["Third thought", "Second thought", "First thought"])
+        await chat.conversations.get_by_text("First thought").hover()
+        await chat.page.get_by_role("button", name="Pin “First thought”").click()
+        pinned = chat.conversations.get_by_role("region", name="Pinned")
+        await expect(pinned.locator(".entry-title")).to_have_text(["First thought"])
+        await expect(titles).to_have_text(["First thought", "Third thought", "Second thought"])
+        await chat.page.reload()
+        await expect(titles).to_have_text(["First thought", "Third thought", "Second thought"])
+        # With the keyboard, on the conversation itself.
+        await pinned.get_by_role("link", name="First thought").focus()
+        await chat.page.keyboard.press("p")
+        await expect(pinned).to_have_count(0)
+        await expect(titles).to_have_text(["Third thought", "Second thought", "First thought"])
+        listed = (await client.read("/v1/conversations", params={"is_pinned": "true"}))["data"]
+        assert listed == []
+
+    async def test_a_conversation_is_moved_by_the_menu_and_by_the_keyboard(self, harness: Harness) -> None:
+        client = await harness.api()
+        for text in ("Bern", "Basel", "Berlin"):
+            await client.ask(text)
+        chat = await ChatPage.open(harness)
+        await chat.conversations.get_by_text("Bern").click()
+        await chat.wait_settled()
+        await chat.page.get_by_label("Conversation menu").click()
+        await chat.page.get_by_role("button", name="Move to a folder", exact=True).click()
+        dialog = chat.page.get_by_role("dialog", name="Move to a folder")
+        await dialog.get_by_label("New folder").fill(" Switzerland ")
+        await dialog.get_by_role("button", name="Move", exact=True).click()
+        await expect(dialog).to_have_count(0)
+        toggle = chat.conversations.get_by_role("button", name="Switzerland", exact=True)
+        await expect(toggle).to_have_attribute("aria-expanded", "false")
+        titles = chat.conversations.locator(".entry-title:visible")
+        await expect(titles).to_have_text(["Berlin", "Basel"])
+        # Arrows lead from the folder to the conversations.
+        await toggle.focus()
+        await chat.page.keyboard.press("Enter")
+        await expect(titles).to_have_text(["Bern", "Berlin", "Basel"])
+        await chat.conversations.get_by_role("link", name="Basel").focus()
+        await chat.page.keyboard.press("m")
+        await dialog.get_by_role("button", name="Switzerland").click()
+        folder = chat.conversations.get_by_role("region", name="Folder Switzerland")
+        await expect(folder.locator(".entry-title")).to_have_text(["Basel", "Bern"])
+        await chat.page.reload()
+        await expect(folder.locator(".entry-title")).to_have_text(["Basel", "Bern"])
+        await expect(titles).to_have_text(["Basel", "Bern", "Berlin"])
+        await chat.conversations.get_by_role("link", name="Basel").focus()
+        await chat.page.keyboard.press("m")
+        await dialog.get_by_role("button", name="No folder").click()
+        await expect(folder.locator(".entry-title")).to_have_text(["Bern"])
+        await expect(titles).to_have_text(["Bern", "Berlin", "Basel"])
+
+    async def test_a_folder_is_renamed_and_removed_and_its_conversations_stay(self, harness: Harness) -> None:
+        client = await harness.api()
+        for text in ("Bern", "Basel"):
+            await client.patch(f"/v1/conversations/{(await client.ask(text))['conversation_id']}", json={"folder": "A"})
+        chat = await ChatPage.open(harness)
+        await chat.conversations.get_by_role("button", name="A", exact=True).click()
+        await chat.page.get_by_role("button", name="Rename the folder “A”").click()
+        await chat.page.get_by_label("Name of the folder").fill("Cities")
+        await chat.page.keyboard.press("Enter")
+        folder = chat.conversations.get_by_role("region", name="Folder Cities")
+        await expect(folder.locator(".entry-title")).to_have_text(["Basel", "Bern"])
+        assert [one["name"] for one in (await client.read("/v1/folders"))["data"]] == ["Cities"]
+        chat.page.on("dialog", lambda dialog: dialog.accept())
+        await folder.get_by_role("button", name="Cities", exact=True).hover()
+        await chat.page.get_by_role("button", name="Remove the folder “Cities”").click()
+        await expect(folder).to_have_count(0)
+        await expect(chat.conversations.locator(".entry-title")).to_have_text(["Basel", "Bern"])
+
+    async def test_a_search_finds_what_is_in_a_folder(self, harness: Harness) -> None:
+        client = await harness.api()
+        made = (await client.ask("A needle"))["conversation_id"]
+        await client.patch(f"/v1/conversations/{made}", json={"folder": "A", "is_pinned": True})
+        chat = await ChatPage.open(harness)
+        await expect(chat.conversations.get_by_role("region", name="Pinned")).to_be_visible()
+        await chat.page.get_by_role("searchbox").fill("needle")
+        await expect(chat.page.locator(".entry mark")).to_have_text("needle")
+        await expect(chat.page.locator(".entry")).to_have_count(1)
+
+
+NOTIFICATIONS = """
+window.shown = [];
+window.Notification = class extends EventTarget {
+  static permission = "default";
+  static async requestPermission() { return (this.permission = window.mayNotify === false ? "denied" : "granted"); }
+  constructor(title, options) { super(); window.shown.push([title, options.body]); window.last = this; }
+  close() {}
+};
+"""
+
+
+class TestUnread:
+    async def test_an_answer_that_ended_out_of_view_is_marked_until_it_is_opened(self, harness: Harness) -> None:
+        go_on = asyncio.Event()
+        harness.scripts.say("Once ", Until(go_on.wait), "more.")
+        chat = await ChatPage.open(harness)
+        await chat.send("In the background")
+        await expect(chat.answers.get_by_text("Once")).to_be_visible()
+        mark = chat.page.get_by_role("img", name="an answer that you have not seen")
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        go_on.set()
+        await expect(mark).to_have_count(1)
+        await expect(chat.page).to_have_title("(1) Turnkeep")
+        await chat.page.reload()
+        await expect(mark).to_have_count(1)
+        read = chat.page.expect_response(lambda response: response.request.method == "PATCH")
+        async with read:
+            await chat.conversations.get_by_role("link", name="In the background").click()
+        await chat.wait_settled()
+        await expect(mark).to_have_count(0)
+        await expect(chat.page).to_have_title("In the background · Turnkeep")
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await chat.page.reload()
+        await expect(chat.page.locator(".entry")).to_have_count(1)
+        await expect(mark).to_have_count(0)
+
+    async def test_an_answer_in_view_is_read(self, harness: Harness) -> None:
+        chat = await ChatPage.open(harness)
+        async with chat.page.expect_response(lambda response: response.request.method == "PATCH"):
+            await chat.send("In view")
+        await chat.wait_settled()
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await chat.page.reload()
+        await expect(chat.page.locator(".entry")).to_have_count(1)
+        await expect(chat.page.locator(".entry.is-unread")).to_have_count(0)
+
+    async def test_a_notification_tells_of_it_once_the_user_has_turned_them_on(self, harness: Harness) -> None:
+        await harness.context.add_init_script(NOTIFICATIONS)
+        go_on = [asyncio.Event(), asyncio.Event()]
+        for event in go_on:
+            harness.scripts.say("Once ", Until(event.wait), "more.")
+        chat = await ChatPage.open(harness)
+        await chat.send("Before")
+        await expect(chat.answers.get_by_text("Once")).to_be_visible()
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        go_on[0].set()
+        await expect(chat.page.locator(".entry.is-unread")).to_have_count(1)
+        assert await chat.page.evaluate("shown") == []
+        await chat.page.get_by_role("link", name="Operator").click()
+        switch = chat.page.get_by_role("switch", name="Tell me when an answer is ready")
+        await expect(switch).not_to_be_checked()
+        await chat.page.evaluate("window.mayNotify = false")
+        await switch.click()
+        await expect(chat.page.get_by_role("alert")).to_contain_text("The browser does not allow notifications")
+        await expect(switch).not_to_be_checked()
+        await chat.page.evaluate("window.mayNotify = true")
+        await switch.click()
+        await expect(switch).to_be_checked()
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await chat.send("After")
+        await expect(chat.answers.get_by_text("Once")).to_be_visible()
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        go_on[1].set()
+        await expect(chat.page.locator(".entry.is-unread")).to_have_count(2)
+        assert await chat.page.evaluate("shown") == [["An answer is ready", "After"]]
+        await chat.page.evaluate("last.dispatchEvent(new Event('click'))")
+        await expect(chat.questions.get_by_text("After")).to_be_visible()
+
+
+class TestInstructionsAndTemperature:
+    async def test_are_changed_in_the_menu_of_the_conversation(self, harness: Harness) -> None:
+        client = await harness.api()
+        made = (await client.ask("Hello"))["conversation_id"]
+        chat = await ChatPage.open(harness, f"/c/{made}")
+        await chat.wait_settled()
+        await chat.page.get_by_label("Conversation menu").click()
+        await chat.page.get_by_role("button", name="Instructions and temperature").click()
+        dialog = chat.page.get_by_role("dialog", name="This conversation")
+        await dialog.get_by_label("Instructions").fill("Be brief.")
+        await dialog.get_by_label("Temperature").fill("0.3")
+        await dialog.get_by_role("button", name="Save").click()
+        await expect(dialog).to_have_count(0)
+        shown = await client.read(f"/v1/conversations/{made}")
+        assert (shown["instructions"], shown["temperature"]) == ("Be brief.", 0.3)
+        await chat.page.reload()
+        await chat.wait_settled()
+        await chat.page.get_by_label("Conversation menu").click()
+        await chat.page.get_by_role("button", name="Instructions and temperature").click()
+        await expect(dialog.get_by_label("Instructions")).to_have_value("Be brief.")
+        await expect(dialog.get_by_label("Temperature")).to_have_value("0.3")
+        await dialog.get_by_label("Temperature").fill("")
+        await dialog.get_by_label("Instructions").fill("")
+        await dialog.get_by_role("button", name="Save").click()
+        await expect(dialog).to_have_count(0)
+        assert not {"instructions", "temperature"} & (await client.read(f"/v1/conversations/{made}")).keys()
+
+
+class TestTrash:
+    async def test_what_was_deleted_is_restored_or_deleted_for_ever(self, harness: Harness) -> None:
+        client = await harness.api()
+        first = (await client.ask("First thought"))["conversation_id"]
+        await client.ask("Second thought")
+        chat = await ChatPage.open(harness)
+        for title in ("First thought", "Second thought"):
+            await chat.conversations.get_by_text(title).hover()
+            await chat.page.get_by_role("button", name=f"Delete “{title}”").click()
+            await expect(chat.page.get_by_text(f"“{title}” is in the trash.")).to_be_visible()
+        await expect(chat.page.locator(".entry")).to_have_count(0)
+        await chat.page.get_by_role("link", name="Trash").click()
+        await expect(chat.page.get_by_role("heading", name="Trash")).to_be_visible()
+        titles = chat.page.locator(".item strong")
+        await expect(titles).to_have_text(["Second thought", "First thought"])
+        await chat.page.get_by_role("button", name="Restore “First thought”").click()
+        await expect(titles).to_have_text(["Second thought"])
+        await expect(chat.conversations.locator(".entry-title")).to_have_text("First thought")
+        await chat.page.get_by_role("button", name="Delete for ever: “Second thought”").click()
+        await chat.page.get_by_role("button", name="No", exact=True).click()
+        await chat.page.get_by_role("button", name="Delete for ever: “Second thought”").click()
+        await chat.page.get_by_role("button", name="Yes", exact=True).click()
+        await expect(chat.page.get_by_text("The trash is empty.")).to_be_visible()
+        assert (await client.read("/v1/conversations", params={"deleted": "true"}))["data"] == []
+        await chat.page.reload()
+        await expect(chat.page.get_by_text("The trash is empty.")).to_be_visible()
+        await chat.conversations.get_by_text("First thought").click()
+        await chat.wait_settled()
+        assert chat.page.url == f"{harness.server.url}/c/{first}"
+
+
 class TestLongConversation:
     async def test_opens_at_its_end_and_loads_earlier_messages(self, harness: Harness) -> None:
         client = await harness.api()

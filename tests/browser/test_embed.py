@@ -72,6 +72,16 @@ class TestAFrame:
         found = (await (await harness.server.operator(turnkeep_user="ann")).read("/v1/conversations"))["data"]
         assert [one["message_count"] for one in found] == [2]
 
+    async def test_draws_previews_in_a_frame_of_its_own(self, harness: Harness, host: HostSite) -> None:
+        host.embed(harness)
+        chat = await chat_of(await host.open(harness))
+        harness.scripts.say("```mermaid\ngraph TD\n  A[Here] --> B\n```\n")
+        await chat.send("Draw")
+        await chat.wait_settled()
+        await chat.document.get_by_role("button", name="Preview").click()
+        drawing = chat.document.frame_locator(".preview iframe")
+        await expect(drawing.locator("svg").get_by_text("Here")).to_be_visible()
+
     async def test_has_no_list_no_settings_and_no_choice_of_models(self, harness: Harness, host: HostSite) -> None:
         host.embed(harness)
         chat = await chat_of(await host.open(harness))

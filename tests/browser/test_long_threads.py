@@ -1,6 +1,7 @@
 """Long threads and fast answers. Tests of speed run nightly; tests that only rows in view are drawn run always."""
 
 import asyncio
+import json
 
 import pytest
 from playwright.async_api import Locator, Page, expect
@@ -17,6 +18,22 @@ WATCH = """() => {
   new PerformanceObserver((list) => window.__frames.push(...list.getEntries().map((each) => Math.round(each.duration))))
     .observe({ type: "long-animation-frame", buffered: false });
 }"""
+
+LONGEST_TASK_MS = 100
+TRACED = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
+
+
+def longest_task_ms(trace: bytes) -> float:
+    """The longest task of the page, by the processor time that it took: other programs on the machine do not count."""
+    events = json.loads(trace)["traceEvents"]
+    main = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    tasks = [event for event in events if event["name"].endswith("RunTask") and (event["pid"], event["tid"]) in main]
+    longest: float = max(event.get("tdur", 0) for event in tasks)
+    return longest / 1_000
 
 
 async def opening_ms(page: Page, title: str) -> float:
@@ -35,6 +52,58 @@ async def opening_ms(page: Page, title: str) -> float:
             title,
         )
     )
+
+
+FOUND = """() => ["found", "found-current"].map((name) =>
+  [...(CSS.highlights.get(name) ?? [])].map(String))"""
+"""The words that are marked: those that were found, and the one of them that is shown."""
+
+
+class TestFind:
+    async def test_looks_in_the_whole_conversation_and_goes_on_and_back(self, harness: Harness) -> None:
+        conversation_id = await long_conversation(harness, 150)
+        chat = await ChatPage.open(harness, f"/c/{conversation_id}")
+        await expect(chat.questions.get_by_text("Question 149", exact=True)).to_be_in_viewport()
+        await chat.page.keyboard.press("Control+f")
+        bar = chat.page.get_by_role("search", name="Find in this conversation")
+        field = bar.get_by_role("searchbox")
+        await expect(field).to_be_focused()
+        # The messages with these words are far above, and not loaded yet.
+        await chat.page.keyboard.type("QUESTION 3")
+        await expect(bar.get_by_role("status")).to_have_text("11 of 11")
+        await expect(chat.questions.get_by_text("Question 39", exact=True)).to_be_in_viewport()
+        await expect(field).to_be_focused()
+        async with asyncio.timeout(TIMEOUT_MS / 1000):
+            while (await chat.page.evaluate(FOUND))[1] != ["Question 3"]:
+                await chat.page.wait_for_timeout(50)
+        await chat.page.keyboard.press("Enter")
+        await expect(bar.get_by_role("status")).to_have_text("1 of 11")
+        await expect(chat.questions.get_by_text("Question 3", exact=True)).to_be_in_viewport()
+        await chat.page.keyboard.press("Shift+Enter")
+        await expect(bar.get_by_role("status")).to_have_text("11 of 11")
+        await bar.get_by_role("button", name="Previous match").click()
+        await expect(bar.get_by_role("status")).to_have_text("10 of 11")
+        await expect(chat.questions.get_by_text("Question 38", exact=True)).to_be_in_viewport()
+        await field.fill("no such words")
+        await expect(bar.get_by_role("status")).to_have_text("Not found")
+        await field.press("Escape")
+        await expect(bar).to_have_count(0)
+        await expect(chat.message_box).to_be_focused()
+        assert await chat.page.evaluate(FOUND) == [[], []]
+
+    async def test_begins_in_the_menu_and_finds_words_with_accents_and_across_marks(self, harness: Harness) -> None:
+        harness.scripts.say("The **Café** in Zürich is *open*.")
+        chat = await ChatPage.open(harness)
+        await chat.send("Where?")
+        await chat.wait_settled()
+        await chat.page.get_by_label("Conversation menu").click()
+        await chat.page.get_by_role("button", name="Find in this conversation").click()
+        bar = chat.page.get_by_role("search", name="Find in this conversation")
+        await bar.get_by_role("searchbox").fill("zurich is")
+        await expect(bar.get_by_role("status")).to_have_text("1 of 1")
+        assert (await chat.page.evaluate(FOUND))[1] == ["Zürich is"]
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await expect(bar).to_have_count(0)
 
 
 class TestVirtualList:
@@ -116,6 +185,31 @@ class TestSpeed:
         # Other programs on the machine make frames longer, so the best of three runs counts.
         seen = [await self.long_frames(harness, chat) for _ in range(3)]
         assert [] in seen, seen
+
+    async def test_two_hundred_kilobytes_with_code_tables_and_drawings_stay_smooth(self, harness: Harness) -> None:
+        seen = [await self.longest_task(harness) for _ in range(3)]
+        assert min(seen) < LONGEST_TASK_MS, seen
+
+    async def longest_task(self, harness: Harness) -> float:
+        chat = await ChatPage.open(harness)
+        browser = harness.context.browser
+        assert browser is not None
+        piece = "A paragraph of *words* that goes on for a while. " * 8 + "\n\n"
+        drawing = "```mermaid\ngraph TD\n" + "".join(f"  A{n} --> B{n}\n" for n in range(40)) + "```\n\n"
+        page = "```html\n" + "<p>A line of a page.</p>\n" * 60 + "```\n\n"
+        table = "| a | b |\n|---|---|\n" + "| 1 | 2 |\n" * 30 + "\n"
+        text = (piece * 3 + drawing + page + table) * 56
+        assert len(text) > 200_000
+        lines: list[Line] = [each for at in range(0, len(text), 400) for each in (text[at : at + 400], Pause(0.01))]
+        harness.scripts.say(*lines)
+        await browser.start_tracing(page=chat.page, categories=TRACED)
+        await chat.send("A long answer")
+        await expect(chat.page.locator(".is-growing")).to_contain_text("A paragraph")
+        await chat.wait_settled()
+        trace = await browser.stop_tracing()
+        assert await chat.page.locator("iframe").count() == 0, "nothing is drawn while it is written"
+        await chat.page.close()
+        return longest_task_ms(trace)
 
     async def long_frames(self, harness: Harness, chat: ChatPage) -> list[int]:
         lines: list[Line] = []

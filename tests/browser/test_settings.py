@@ -7,6 +7,8 @@ import pytest_asyncio
 from playwright.async_api import FilePayload, Page, expect
 
 from tests.browser.harness import ChatPage, Harness
+from turnkeep.providers.ports import ProviderFailed
+from turnkeep.providers.scripted import Fail
 
 
 async def settings_of(harness: Harness, section: str) -> Page:
@@ -47,7 +49,7 @@ class TestAgents:
         await page.get_by_label("Description", exact=True).first.fill("Finds books.")
         await page.get_by_label("Questions to begin with").fill("What is new?\n\nWhat is old?")
         await page.get_by_label("Instructions", exact=True).fill("You know every book.")
-        await page.get_by_label("Built-in tools").fill("lookup")
+        await page.get_by_role("checkbox", name="lookup", exact=True).check()
         await page.get_by_role("button", name="Add an HTTP tool").click()
         tool = page.get_by_role("group", name="HTTP tools")
         await tool.get_by_label("Name", exact=True).fill("shelves")
@@ -89,14 +91,43 @@ class TestAgents:
         await expect(page.get_by_label("Agent", exact=True)).to_have_value(made["id"])
         assert "You know most books." in str(harness.scripts.requests[-1])
 
+    async def test_an_agent_gets_an_image_for_its_sandbox(self, harness: Harness) -> None:
+        client = await harness.api()
+        page = await settings_of(harness, "Agents")
+        await page.get_by_role("button", name="New agent").click()
+        await page.get_by_label("Name", exact=True).fill("Analyst")
+        images = page.get_by_label("Python packages of the sandbox")
+        await expect(images).to_have_count(0)
+        await page.get_by_label("Runs code in a sandbox").check()
+        await expect(images.locator("option")).to_have_text(["Only those of the system", "science"])
+        await images.select_option("science")
+        await expect(page.get_by_text("matplotlib, numpy")).to_be_visible()
+        await page.get_by_label("Set-up script").fill("true")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.locator(".item")).to_contain_text("Analyst")
+        [made] = (await client.read("/v1/agents"))["data"]
+        assert made["environment"]["image"] == "science"
+        assert made["environment"]["setup_script"] == "true"
+        await page.get_by_role("button", name="Edit Analyst").click()
+        await expect(images).to_have_value("science")
+        await images.select_option("")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("button", name="New agent")).to_be_visible()
+        [changed] = (await client.read("/v1/agents"))["data"]
+        assert not changed["environment"].get("image")
+        assert changed["environment"]["setup_script"] == "true"
+
     async def test_a_refusal_by_the_server_is_shown_at_the_form(self, harness: Harness) -> None:
         page = await settings_of(harness, "Agents")
         await page.get_by_role("button", name="New agent").click()
         await page.get_by_label("Name", exact=True).fill("X")
-        await page.get_by_label("Built-in tools").fill("not a tool name")
+        await page.get_by_role("button", name="Add an HTTP tool").click()
+        tool = page.get_by_role("group", name="HTTP tools")
+        await tool.get_by_label("Name", exact=True).fill("not a tool name")
+        await tool.get_by_label("Address").fill("https://example.org/")
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("alert")).to_be_visible()
-        await expect(page.get_by_label("Name", exact=True)).to_have_value("X")
+        await expect(page.get_by_label("Name", exact=True).first).to_have_value("X")
 
     async def test_an_agent_is_deleted_after_a_confirmation(self, harness: Harness) -> None:
         client = await harness.api()
@@ -176,7 +207,7 @@ class TestKnowledge:
         await expect(page.locator(".item")).to_contain_text("nine")
         await page.get_by_role("link", name="Opening hours").click()
         await expect(page.locator("p[data-cited]")).to_have_text("We open at nine.")
-        await page.get_by_role("link", name="Back").click()
+        await page.get_by_role("link", name="Back", exact=True).click()
         await page.get_by_role("button", name="Edit Opening hours").click()
         await expect(page.get_by_label("Text (Markdown)")).to_have_value("# Hours\n\nWe open at nine.")
         await page.get_by_label("Title").fill("Hours")
@@ -199,7 +230,7 @@ class TestKnowledge:
         await expect(page.get_by_role("rowheader").first).to_have_text("43")
         await page.get_by_label("Search in the rows").fill("")
         await expect(page.get_by_role("row")).to_have_count(51)
-        await page.get_by_role("link", name="Back").click()
+        await page.get_by_role("link", name="Back", exact=True).click()
         await page.get_by_role("button", name="Delete the table planets").click()
         await page.get_by_role("button", name="Yes").click()
         await expect(page.get_by_text("There are no tables yet.")).to_be_visible()
@@ -226,6 +257,16 @@ class TestMembers:
         await expect(member.get_by_text("Your usage in")).to_be_visible()
         await expect(member.get_by_role("button", name="Save")).to_have_count(0)
 
+    async def test_read_what_they_can_do_about_a_failure_and_not_what_the_provider_said(
+        self, harness: Harness, member: Page
+    ) -> None:
+        harness.scripts.say(Fail(ProviderFailed("OpenAI: 401 Incorrect API key.")))
+        await member.goto(harness.server.url)
+        await member.get_by_label("Message", exact=True).fill("Hello")
+        await member.keyboard.press("Enter")
+        await expect(member.locator(".ending")).to_contain_text("choose another model")
+        await expect(member.locator(".ending")).not_to_contain_text("401")
+
     async def test_read_pages_and_tables_without_buttons_of_admins(self, harness: Harness, member: Page) -> None:
         client = await harness.api()
         await client.post("/v1/pages", json={"title": "Hours", "content": "# Hours\n\nWe open at **nine**."})
@@ -238,12 +279,12 @@ class TestMembers:
         await expect(member.locator(".settings-body").get_by_role("button")).to_have_count(0)
         await member.reload()
         await expect(member.locator(".prose strong")).to_have_text("nine")
-        await member.get_by_role("link", name="Back").click()
+        await member.get_by_role("link", name="Back", exact=True).click()
         await expect(member.get_by_role("link", name="Hours")).to_be_visible()
         await member.get_by_role("link", name="Tables").click()
         await member.get_by_role("link", name="Boats").click()
         await expect(member.get_by_role("cell")).to_have_text("Ark")
-        await expect(member.locator(".settings-body").get_by_role("button")).to_have_count(0)
+        await expect(member.locator(".settings-body").get_by_role("button")).to_have_text(["Export as JSON"])
 
     async def test_do_not_learn_whether_a_page_of_another_workspace_exists(
         self, harness: Harness, member: Page

@@ -94,6 +94,39 @@ def policy_of(answer: httpx.Response) -> dict[str, str]:
     return dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
 
 
+class TestPreviewFrame:
+    async def test_is_sandboxed_without_a_network_and_runs_its_own_scripts_alone(
+        self, built_page: Path, tmp_path: Path
+    ) -> None:
+        async with (
+            ApiServer.start(settings_for(tmp_path, frame_ancestors=("https://app.example",))) as server,
+            httpx.AsyncClient(trust_env=False, timeout=120, base_url=server.url) as client,
+        ):
+            first, second = await client.get("/preview"), await client.get("/preview")
+            policy = policy_of(first)
+            assert policy["default-src"] == "'none'"
+            assert policy["sandbox"] == "allow-scripts"
+            assert policy["img-src"] == policy["font-src"] == policy["media-src"] == "data:"
+            assert policy["frame-ancestors"] == "'self' https://app.example"
+            assert "connect-src" not in policy
+            nonce = re.fullmatch(r"'nonce-([\w-]{20,})'", policy["script-src"])
+            assert nonce is not None
+            assert policy["script-src"] != policy_of(second)["script-src"]
+            assert first.headers["cache-control"] == "no-store"
+            assert "etag" not in first.headers
+            assert "set-cookie" not in first.headers
+            assert "x-frame-options" not in first.headers
+            [script] = re.findall(r"<script([^>]*)>", first.text)
+            assert f'nonce="{nonce[1]}"' in script
+            address = re.search(r'src="(/assets/preview-[^"]+)"', script)
+            assert address is not None
+            asset = await client.get(address[1], headers={"origin": "null"})
+            assert asset.headers["access-control-allow-origin"] == "*"
+            assert asset.headers["cross-origin-resource-policy"] == "cross-origin"
+            # The page can show frames of this server alone.
+            assert policy_of(await client.get("/"))["frame-src"] == "'self'"
+
+
 class TestEmbed:
     async def test_has_the_policy_of_the_page_but_for_those_who_may_frame_it(
         self, built_page: Path, tmp_path: Path

@@ -45,7 +45,7 @@ class TestABucket:
         await chat.wait_settled()
         await expect(chat.questions.locator("img")).to_have_js_property("naturalWidth", 64)
         async with chat.page.expect_download() as downloading:
-            await chat.questions.get_by_text("notes.txt").click()
+            await chat.questions.get_by_role("link", name="Download notes.txt").click()
         assert Path(await (await downloading.value).path()).read_bytes() == DATA
         forget_requests_to(harness, origin)
 

@@ -70,7 +70,7 @@ class WaitPage(ChatPage):
 
     async def step_error(self) -> str:
         await self.page.locator(".step summary").first.click()
-        return await self.page.get_by_label("Error").inner_text()
+        return await self.page.get_by_role("region", name="Error").inner_text()
 
 
 async def open_waiting(harness: Harness, *script: Line, then: str = "It is done.", **body: Any) -> tuple[WaitPage, str]:
@@ -372,7 +372,7 @@ class TestTheFormOfAnAgent:
         agent = await make_agent(harness, tools=["pay", CLIENT_TOOL])
         page = await harness.open_page("/settings/agents")
         await page.get_by_role("button", name="Edit Clerk").click()
-        await page.get_by_label("Ask a person before these run").fill("pay")
+        await page.get_by_label("Ask a person before pay runs").check()
         await page.get_by_label("Who is asked").select_option(label="An admin of the workspace")
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("button", name="Edit Clerk")).to_be_visible()

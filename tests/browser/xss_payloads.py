@@ -126,3 +126,26 @@ MARKDOWN = [
     "\u202e<script>alert(1)</script>",
 ]
 PAYLOADS = [*HTML, *MARKDOWN]
+
+# Texts for previews, which are drawn as what they are: SVG and Mermaid. HTML is in HTML above.
+SVG = [
+    f'<svg xmlns="http://www.w3.org/2000/svg" onload="{_RUN}"><script>{_RUN};parent.{_RUN};top.{_RUN}</script></svg>',
+    f'<svg xmlns="http://www.w3.org/2000/svg"><image href="{ELSEWHERE}/x.png" width="9" height="9"/></svg>',
+    f'<svg xmlns="http://www.w3.org/2000/svg"><style>@import "{ELSEWHERE}/x.css";</style><rect width="9"/></svg>',
+    f'<svg xmlns="http://www.w3.org/2000/svg"><rect width="9" height="9" style="fill:url({ELSEWHERE}/p.svg#a)"/></svg>',
+    f'<svg xmlns="http://www.w3.org/2000/svg"><foreignObject width="99" height="99"><body xmlns="http://www.w3.org/1999/xhtml"><iframe src="{ELSEWHERE}"/><img src="{ELSEWHERE}/i.png" onerror="{_RUN}"/><script>{_RUN}</script></body></foreignObject></svg>',  # noqa: E501
+    f'<svg xmlns="http://www.w3.org/2000/svg"><a href="javascript:{_RUN}"><text y="20">x</text></a></svg>',
+    f'<svg xmlns="http://www.w3.org/2000/svg"><use href="{ELSEWHERE}/x.svg#a"/><animate onbegin="{_RUN}" attributeName="x" dur="1s"/></svg>',  # noqa: E501
+    f'<?xml version="1.0"?><?xml-stylesheet href="{ELSEWHERE}/x.css"?><svg xmlns="http://www.w3.org/2000/svg"/>',
+    f'<!DOCTYPE svg [<!ENTITY x SYSTEM "{ELSEWHERE}/e">]><svg xmlns="http://www.w3.org/2000/svg"><text>&x;</text></svg>',
+]
+MERMAID = [
+    f'graph TD\n  A["<img src=x onerror={_RUN}>"] --> B["<script>{_RUN}</script>"]',
+    f'graph TD\n  A --> B\n  click A "javascript:{_RUN}"\n  click B call {_RUN}()',
+    f'graph TD\n  A --> B\n  click A href "{ELSEWHERE}" _top',
+    f'%%{{init: {{"securityLevel": "loose", "theme": "base", "themeCSS": "@import url({ELSEWHERE}/x.css);"}}}}%%\ngraph TD\n  A["<iframe src={ELSEWHERE}></iframe>"]',  # noqa: E501
+    f'%%{{init: {{"fontFamily": "x; background: url({ELSEWHERE}/f.png)"}}}}%%\ngraph TD\n  A --> B',
+    f'graph TD\n  A["<img src={ELSEWHERE}/pixel.png>"]\n  style A fill:url({ELSEWHERE}/s.svg#a)',
+    f"sequenceDiagram\n  participant A as <img src=x onerror={_RUN}>\n  A->>A: <svg onload={_RUN}>",
+    f'graph TD\n  A@{{ img: "{ELSEWHERE}/a.png", label: "x" }}',
+]

@@ -6,6 +6,7 @@ import { createRoot } from "react-dom/client";
 
 import { routeHere } from "./effects/addresses";
 import { HostPage } from "./effects/hostPage";
+import { applyLanguage } from "./effects/language";
 import { createServices } from "./effects/services";
 import { start } from "./effects/session";
 import { newState } from "./state/state";
@@ -14,8 +15,10 @@ import { ServicesProvider } from "./ui/context";
 import { EmbeddedChat } from "./ui/EmbeddedChat";
 import { sendTokens } from "./wire/credentials";
 
-const theme = new URLSearchParams(location.search).get("theme");
+const options = new URLSearchParams(location.search);
+const theme = options.get("theme");
 if (theme === "light" || theme === "dark") document.documentElement.dataset["theme"] = theme;
+await applyLanguage(options.get("language"));
 
 const store = createStore(newState(routeHere()));
 const host = new HostPage(store);

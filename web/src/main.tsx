@@ -4,6 +4,7 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
 import { routeHere } from "./effects/addresses";
+import { applyLanguage } from "./effects/language";
 import { createServices } from "./effects/services";
 import { start } from "./effects/session";
 import { newState } from "./state/state";
@@ -13,6 +14,7 @@ import { ServicesProvider } from "./ui/context";
 import { applyTheme } from "./ui/ThemeSwitch";
 
 applyTheme();
+await applyLanguage();
 const services = createServices(createStore(newState(routeHere())));
 const root = document.getElementById("page");
 if (root)

@@ -1,8 +1,22 @@
-/** Every English text of the page, in one place. */
+/**
+ * Every text of the page in English, in one place, and the texts that are shown. A file in `languages/` has all of them
+ * in another language.
+ */
 
-const plural = (count: number, one: string, many: string) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+/** The language that is spoken, as `Intl` names it. */
+let locale = "en";
 
-export const words = {
+/** 12345 → "12,345". */
+export const countInWords = (count: number): string => count.toLocaleString(locale);
+
+/** A number with its noun, in the form that the language has for this number: "1 file", "2 files". */
+export function counted(count: number, forms: Partial<Record<Intl.LDMLPluralRule, string>> & { other: string }): string {
+  return `${countInWords(count)} ${forms[new Intl.PluralRules(locale).select(count)] ?? forms.other}`;
+}
+
+const plural = (count: number, one: string, other: string) => counted(count, { one, other });
+
+export const english = {
   product: "Turnkeep",
   skip: { chat: "Skip to the message box", other: "Skip to the content" },
   unexpected: "An unexpected error occurred. Reload the page. Messages that were sent are not lost.",
@@ -52,7 +66,9 @@ export const words = {
       ["Escape", "Stop the answer, or close what is open"],
       ["Arrow up", "Edit your last message, if the message box is empty"],
       ["Ctrl+K", "Search; then the arrows and Enter choose a conversation"],
+      ["F2, P, M, Delete", "In the list: rename, pin, move or delete the conversation"],
       ["Ctrl+Shift+O", "A new conversation"],
+      ["Ctrl+F", "Find in this conversation; Enter and Shift+Enter go on and back"],
       ["Ctrl+P", "Print the whole conversation"],
       ["?, Ctrl+/", "Show these keys"],
     ],
@@ -131,6 +147,65 @@ export const words = {
     endAllSure: "End all sessions of this person?",
   },
 
+  share: {
+    title: "Share this conversation",
+    explanation: "Everyone who has the link can read the conversation as it is now, without signing in. Later messages are not shown. The link ends when you edit a message that it shows or answer it again, and when the conversation is deleted.",
+    validity: "The link ends after",
+    days: (days: number) => plural(days, "day", "days"),
+    withFiles: "Show the files, too",
+    withFilesHint: "Without this, files are neither shown nor named.",
+    make: "Make a link",
+    made: (end: string) => `This is the link. It is shown only once, so copy it now. It ends ${end}.`,
+    copy: "Copy the link",
+    another: "Make another link",
+    list: "Links that can be opened",
+    shared: (time: string) => `Shared ${time}`,
+    until: (end: string) => `ends ${end}`,
+    files: "with files",
+    revoke: "End",
+    revokeNamed: (time: string) => `End the link that was made ${time}`,
+    revokeSure: "The link will not work any more.",
+    more: "More links",
+    intro: "Links through which conversations of yours can be read without signing in.",
+    introAdmin: "Links through which conversations of this workspace can be read without signing in. Titles are shown to their owners only.",
+    none: "There are no links.",
+    off: "Share links are switched off on this server.",
+    of: (name: string) => `Conversation of ${name}`,
+    untitled: "A conversation",
+  },
+
+  feedback: {
+    up: "Good answer",
+    down: "Bad answer",
+    comment: "What was good or bad about it? Admins of this workspace can read this.",
+    addComment: "Add a comment",
+    editComment: "Edit your comment",
+    send: "Send the comment",
+    noComment: "No comment",
+    thanks: "Thank you. Your comment is stored.",
+    intro: "What users think of answers. Files for evaluations name the turn, the model and the agent of each rating.",
+    list: "Feedback",
+    formats: { csv: "Export as CSV", jsonl: "Export as JSON lines" },
+    which: "Show",
+    all: "All ratings",
+    none: "There is no feedback yet.",
+    noWords: "Without a comment",
+    more: "More feedback",
+  },
+
+  shared: {
+    label: "Shared conversation",
+    note: (date: string) => `Shared on ${date}. You can read it, and nobody can write in it.`,
+    untitled: "Shared conversation",
+    question: "Question",
+    hiddenFiles: (count: number) => `${plural(count, "file is", "files are")} not shared`,
+    stopped: "This answer was stopped.",
+    more: "Show later messages",
+    gone: "This link cannot be opened",
+    goneHint: "It may be incomplete, or it has ended. Ask the person who sent it for a new one.",
+    home: (product: string) => `Open ${product}`,
+  },
+
   webhooks: {
     intro: "Addresses of your own servers that are told what happens in this workspace. Every message is signed.",
     list: "Webhooks",
@@ -187,18 +262,76 @@ export const words = {
     rename: (title: string) => `Rename “${title}”`,
     renameLabel: "New title",
     delete: (title: string) => `Delete “${title}”`,
-    deleted: (title: string) => `“${title}” was deleted.`,
+    deleted: (title: string) => `“${title}” is in the trash.`,
     undo: "Undo",
     running: "an answer is being written",
+    unread: "an answer that you have not seen",
     waits: { yours: "Needs your approval", others: "Waits for an approval", client_tools: "Waits for an app" },
     more: "Loading more…",
     found: (count: number) => plural(count, "conversation found", "conversations found"),
+    pinned: "Pinned",
+    pin: (title: string) => `Pin “${title}”`,
+    move: (title: string) => `Move “${title}” to a folder`,
+    folder: (name: string) => `Folder ${name}`,
+    folderName: "Name of the folder",
+    renameFolder: (name: string) => `Rename the folder “${name}”`,
+    removeFolder: (name: string) => `Remove the folder “${name}”`,
+    removeFolderSure: (name: string) => `Remove the folder “${name}”? Its conversations stay, in no folder.`,
+    moreInFolder: "Show more",
+    moveTitle: "Move to a folder",
+    noFolder: "No folder",
+    newFolder: "New folder",
+    makeFolder: "Move",
     ages: { today: "Today", yesterday: "Yesterday", week: "Last 7 days", month: "Last 30 days", older: "Older" },
+  },
+
+  trash: {
+    title: "Trash",
+    intro: "Conversations that you have deleted, with their files. They are erased when their time is over.",
+    none: "The trash is empty.",
+    deleted: (time: string) => `Deleted ${time}`,
+    until: (date: string) => `erased after ${date}`,
+    restore: "Restore",
+    restoreNamed: (title: string) => `Restore “${title}”`,
+    restored: (title: string) => `“${title}” is back.`,
+    erase: "Delete for ever",
+    eraseNamed: (title: string) => `Delete for ever: “${title}”`,
+    eraseSure: "Erase it with its messages and files? This cannot be undone.",
+    erased: (title: string) => `“${title}” is erased.`,
+    more: "More",
+  },
+
+  find: {
+    label: "Find in this conversation",
+    count: (at: number, of: number) => `${countInWords(at)} of ${countInWords(of)}`,
+    none: "Not found",
+    loading: "Looking…",
+    previous: "Previous match",
+    next: "Next match",
+    close: "Close the search in this conversation",
+  },
+
+  behaviour: {
+    title: "This conversation",
+    instructions: "Instructions",
+    instructionsHint: "The model reads them before each answer, after those of the agent. They hold from the next message on.",
+    temperature: "Temperature",
+    temperatureHint: "From 0, always the likeliest word, to 2. Leave it empty for the default of the model. Some models have none, and refuse it.",
+  },
+
+  notify: {
+    ended: "An answer is ready",
+    title: "Notifications",
+    label: "Tell me when an answer is ready",
+    hint: "A notification of the browser, for answers that you do not look at. This browser remembers the setting.",
+    refused: "The browser does not allow notifications of this page. Allow them in its settings, then turn this on again.",
   },
 
   thread: {
     label: "Messages",
     greeting: "What shall we work on?",
+    agents: "Agents",
+    allAgents: (count: number) => `All ${countInWords(count)} agents`,
     hint: "Answers continue when you reload, close the page or lose the network. Nothing that you send is lost.",
     ideas: ["What can you do?", "Show me a table", "Show me some code", "Show me maths"],
     loading: "Loading the conversation…",
@@ -217,18 +350,45 @@ export const words = {
     reasoningLive: "Thinking…",
     stopped: "You stopped this answer.",
     failed: "This answer failed.",
+    /** What a turn that failed with one of these codes tells its reader. Admins also see what the server said. */
+    failures: {
+      model_timeout: "The server got no answer from the model in time. Try again in a moment.",
+      provider_error: "The model could not answer. Try again in a moment, or choose another model.",
+      tool_rounds: "The assistant used its tools too often without coming to an end. Ask for less at once, or try again.",
+      turn_timeout: "The answer took longer than it may. Ask for less at once, or try again.",
+      worker_lost: "The server that wrote this answer went away. Try again.",
+      sandbox_protocol: "The sandbox of this agent sent something that is not understood. Try again; if it happens again, tell an admin.",
+      sandbox_lost: "The sandbox of this agent went away. Try again.",
+      internal: "Something went wrong on the server. Try again; if it happens again, tell an admin.",
+    } as Readonly<Partial<Record<string, string>>>,
     finish: {
-      length: "The model reached its token limit, so this answer is not complete.",
+      length: "Cut at the limit: the model may write no more in one answer.",
       empty: "The model gave an empty answer.",
     },
     cut: "Parts of this answer are too long and were cut.",
     showAll: "Show all",
     reading: {
-      named: "The model got only the name",
+      text: "The model reads it",
+      image: "The model sees it",
+      named: {
+        picture: "The model got only the name: it cannot see this picture",
+        other: "The model got only the name: no text can be read from it",
+      },
       too_long: "Too long: the model got the beginning",
     },
     retry: "Try again",
+    table: "Table",
+    tableFile: "table",
+    copyCsv: "Copy the table as CSV",
+    saveCsv: "Download the table as CSV",
+    code: "Code",
+    wrap: "Wrap long lines",
+    continue: "Continue",
+    continueMessage: "Continue exactly where you stopped.",
+    tokenCount: (count: number) => plural(count, "token", "tokens"),
+    took: (time: string) => `took ${time}`,
     copy: "Copy",
+    copyPart: (name: string) => `Copy: ${name}`,
     copyAnswer: "Copy the answer",
     copyMessage: "Copy the message",
     copyCode: "Copy the code",
@@ -242,9 +402,16 @@ export const words = {
     againQueue: "Answer again when this answer is done",
     againInterrupt: "Stop this answer and answer again now",
     branchBusy: "Versions can be switched when the answer is done, or stopped.",
-    branch: (at: number, of: number) => `Version ${at} of ${of}`,
-    previousBranch: "Previous version",
-    nextBranch: "Next version",
+    questionVersions: {
+      count: (at: number, of: number) => `Question: version ${at} of ${of}`,
+      previous: "Previous version of the question",
+      next: "Next version of the question",
+    },
+    answerVersions: {
+      count: (at: number, of: number) => `Answer: version ${at} of ${of}`,
+      previous: "Previous version of the answer",
+      next: "Next version of the answer",
+    },
     sources: "Sources",
     source: (number: number) => `Source ${number}`,
     attachments: "Attached files",
@@ -253,6 +420,10 @@ export const words = {
     preview: (name: string) => `Preview of ${name}`,
     remoteImage: "picture on another site",
     step: { running: "running", succeeded: "done", failed: "failed", denied: "denied", stopped: "stopped" },
+    stepCommand: "Command",
+    stepWhole: "Whole result",
+    stepCut: "The result is too long and was cut.",
+    showWhole: (size: string) => `Show all (${size})`,
     stepArguments: "Arguments",
     stepResult: "Result",
     stepError: "Error",
@@ -268,13 +439,46 @@ export const words = {
     answerDone: "The answer is complete.",
     answerStopped: "The answer was stopped.",
     answerFailed: "The answer failed.",
-    tokens: (input: number, output: number) => `${input.toLocaleString("en")} tokens in, ${output.toLocaleString("en")} out`,
+    tokens: (input: number, output: number) => `${countInWords(input)} tokens in, ${countInWords(output)} out`,
+  },
+
+  files: {
+    open: (name: string) => `Open ${name}`,
+    pictureCount: (at: number, of: number) => `${at} of ${of}`,
+    previousPicture: "Previous picture",
+    nextPicture: "Next picture",
+    look: "How the file is shown",
+    plain: "Text",
+    beginning: (size: string) => `Only the first ${size} are shown. Download the file to see all of it.`,
+    firstRows: (count: number) => `Only the first ${countInWords(count)} rows are shown. Download the file to see all of them.`,
+    ofConversation: "Files",
+    title: "Files of this conversation",
+    count: (count: number) => plural(count, "file", "files"),
+    none: "There are no files in this conversation.",
+    from: { user: "from you", sandbox: "made by the assistant" } as Readonly<Record<string, string>>,
+    save: "Save for the workspace",
+    saveNamed: (name: string) => `Save ${name} for the workspace`,
+    saved: "Saved in the workspace’s Files.",
+    more: "More files",
+    workspaceIntro: "Files that were saved for everyone in this workspace.",
+    workspaceNone: "There are no files yet.",
+    upload: "Upload files",
+    delete: (name: string) => `Delete the file ${name}`,
+  },
+
+  preview: {
+    show: "Preview",
+    loading: "Loading the preview…",
+    title: (kind: string) => `Preview: ${kind}`,
+    kinds: { html: "web page", svg: "picture", mermaid: "diagram" },
+    failed: "This cannot be drawn.",
+    noScripts: "Scripts do not run here, and nothing is loaded from other sites.",
   },
 
   wait: {
     title: (count: number) => (count === 1 ? "The assistant asks for your approval" : `The assistant asks for your approval of ${count} calls`),
     titleOthers: (count: number) => (count === 1 ? "The assistant waits for an approval" : `The assistant waits for approvals of ${count} calls`),
-    who: (isAdmin: boolean) => (isAdmin ? "An admin of this workspace decides about this. You can send an admin the link of this call, wait, or stop the answer." : "The person who asked decides about this."),
+    who: (isAdmin: boolean): string => (isAdmin ? "An admin of this workspace decides about this. You can send an admin the link of this call, wait, or stop the answer." : "The person who asked decides about this."),
     call: (name: string) => `Call of ${name}`,
     noArguments: "Without arguments.",
     allow: "Allow",
@@ -312,7 +516,7 @@ export const words = {
   source: {
     label: "Source",
     close: "Close the source",
-    kinds: { page: "Page", table: "Table", file: "File" },
+    kinds: { page: "Page", table: "Table", file: "File", files: "Files" },
     conversation: "Conversation",
     changed: (date: string) => `changed ${date}`,
     download: "Download",
@@ -324,7 +528,7 @@ export const words = {
     pageGone: "This page does not exist any more, or you may not see it.",
     tableGone: "This table does not exist any more, or you may not see it.",
     fileGone: "This file does not exist any more, or you may not see it.",
-    rowGone: (row: number) => `Row ${row.toLocaleString("en")} does not exist any more. The rows around it are shown.`,
+    rowGone: (row: number) => `Row ${countInWords(row)} does not exist any more. The rows around it are shown.`,
     passageGone: "The cited passage was not found: the text has changed.",
     passageChanged: "The cited passage was not found: the text has changed. This is the section that contained it.",
     messageGone: "The cited message was not found in this conversation.",
@@ -368,24 +572,137 @@ export const words = {
 
   menu: {
     label: "Conversation menu",
+    share: "Share",
     exportMarkdown: "Export as Markdown",
     exportJson: "Export as JSON",
-    print: "Print",
+    print: "Print or save as PDF",
     rename: "Rename",
+    pin: "Pin",
+    unpin: "Unpin",
+    move: "Move to a folder",
+    find: "Find in this conversation",
+    behaviour: "Instructions and temperature",
     delete: "Delete",
     settings: "Settings",
     theme: "Appearance",
     themes: { system: "Appearance: system", light: "Appearance: light", dark: "Appearance: dark" },
+    language: "Language",
+    languageOfBrowser: "That of the browser",
+  },
+
+  exported: {
+    roles: { user: "You", assistant: "Assistant", system: "Instructions" },
+    attached: (name: string) => `attached: ${name}`,
+    file: (name: string) => `file: ${name}`,
+    sources: "Sources:",
+    fileName: "conversation",
+  },
+
+  units: { bytes: "bytes" },
+
+  timeline: {
+    title: "What happened",
+    missing: "There is no such turn, or you may not see it.",
+    conversation: "Open the conversation",
+    outline: "This turn is of another person. You see times and counts, and nothing that was said.",
+    status: { queued: "In the queue", running: "Under way", waiting: "Waiting for an answer", succeeded: "Answered", failed: "Failed", cancelled: "Stopped" },
+    state: "State",
+    asked: "Asked",
+    took: "Took",
+    soFar: (time: string) => `${time} so far`,
+    about: (time: string) => `about ${time}`,
+    model: "Model",
+    agent: "Agent",
+    person: "Asked by",
+    tokens: "Tokens",
+    tokenCount: (read: string, written: string) => `${read} read, ${written} written`,
+    cost: "Cost",
+    error: "Why it failed",
+    what: "What",
+    began: "Began after",
+    bar: "In the course of the turn",
+    table: "Model calls, tools, waits and other pieces of work, in the order in which they began",
+    none: "Nothing has happened yet.",
+    more: (count: number) => `Show ${countInWords(count)} more`,
+    kinds: { queue: "In the queue", model: "Model call", tool: "Tool", wait: "Waiting", takeover: "Taken over", retry: "Asked again", steer: "Words were added", files: "Files were written", log: "Log" },
+    waits: { approval: "for a decision", client_tools: "for results of the app" },
+    takeovers: { lease_expired: "the worker fell silent", handover: "the worker shut down" },
+    attempt: (number: string) => `attempt ${number}`,
+    ends: { running: "under way", succeeded: "done", failed: "failed", stopped: "stopped" },
+    firstToken: "First words after",
+    cached: "Tokens from the cache",
+    estimated: "The beginning was not recorded. It is that of the last thing before it.",
+    args: "Arguments",
+    result: "Result",
+    decisions: "Decisions",
+    problem: "Error",
+    reasoning: "Thoughts",
+    said: "Text",
+    calls: "Calls",
+    note: "Note",
+    cut: "This is the beginning of the result. Admins can see all of it in their own conversations.",
+    empty: "Nothing more is stored.",
+    sent: "What the model was sent",
+    sentNote: (included: number, dropped: number) => `Made again from what is stored, with ${plural(included, "turn", "turns")} of the conversation${dropped ? `, without ${countInWords(dropped)} earlier` : ""}.`,
+    system: "Instructions",
+    messages: "Messages",
+    copy: (what: string) => `Copy: ${what}`,
+  },
+
+  usage: {
+    everyone: "Usage of the workspace",
+    yours: "Your usage by day and model",
+    month: "Month",
+    person: "Person",
+    allPeople: "Everyone",
+    agent: "Agent",
+    allAgents: "All agents",
+    model: "Model",
+    allModels: "All models",
+    day: "Day",
+    allDays: "All days",
+    measure: "Show",
+    measures: { messages: "Messages", tokens: "Tokens", cost: "Cost" },
+    cost: "Cost",
+    noPrice: "no price",
+    unpriced: (count: number) => `${plural(count, "message has", "messages have")} no price and are not in the cost.`,
+    none: "Nothing was used.",
+    byDay: (measure: string, month: string) => `${measure} by day in ${month}`,
+    chart: (total: string, most: string, day: string) => `${total} in all. Most on ${day}: ${most}.`,
+    asTable: "As a table",
+    groups: { user: "By person", agent: "By agent", model: "By model", day: "By day", source: "By origin" },
+    noGroup: "none",
+    gone: "erased person",
+    csv: "Download CSV",
+    csvOf: (group: string) => `Download CSV: ${group}`,
+    limits: "Limits",
+    limitNames: {
+      monthly_message_limit: "Messages this month",
+      monthly_token_limit: "Tokens this month",
+      monthly_cost_limit: "Cost this month",
+      stored_byte_limit: "Stored files",
+      parallel_turn_limit: "Turns at the same time",
+    },
+    used: (used: string, limit: string, share: string) => `${used} of ${limit} (${share})`,
+    turns: "Turns",
+    turnsIntro: "The newest first. Open one to see what happened in it.",
+    asked: "Asked",
+    state: "State",
+    took: "Took",
+    open: (time: string) => `What happened in the turn of ${time}`,
+    moreTurns: "More turns",
   },
 
   settings: {
     title: "Settings",
-    sections: { usage: "Usage and limits", agents: "Agents", keys: "API keys", pages: "Pages", tables: "Tables", people: "People", webhooks: "Webhooks", account: "You" },
+    unknownBrowser: "Unknown browser",
+    browserOn: (browser: string, system: string) => `${browser} on ${system}`,
+    sections: { usage: "Usage and limits", agents: "Agents", keys: "API keys", pages: "Pages", tables: "Tables", files: "Files", people: "People", feedback: "Feedback", webhooks: "Webhooks", shares: "Share links", account: "You" },
     loading: "Loading…",
 
     usageMonth: (month: string) => `Your usage in ${month}`,
     messages: "Messages",
-    ofLimit: (limit: number) => `of ${limit.toLocaleString("en")}`,
+    ofLimit: (limit: number) => `of ${countInWords(limit)}`,
     noLimit: "no limit",
     fromPage: "from this page",
     fromApi: "through the API",
@@ -418,10 +735,38 @@ export const words = {
     agentInstructions: "Instructions",
     agentInstructionsHint: "What the agent is for, and how it should answer.",
     agentModel: "Model",
+    chat: "Chat",
+    chatWith: (name: string) => `Chat with ${name}`,
+    avatar: "Picture",
+    avatarEmoji: "An emoji",
+    avatarPicture: "Choose a picture",
+    avatarNone: "No picture",
+    avatarType: "Choose a PNG, JPEG, GIF or WebP file.",
+    avatarSize: (most: string) => `The picture may have at most ${most}.`,
     agentTools: "Built-in tools",
-    agentToolsHint: "Names, separated by commas: search_pages, search_user_tables",
-    agentAsksFor: "Ask a person before these run",
-    agentAsksForHint: "Names of built-in tools, separated by commas.",
+    agentToolsHint: "What the agent may use of this server. The texts are those that the model reads.",
+    toolGone: "This server does not have this tool any more. Take it away to save the agent.",
+    asksFirst: "Ask a person first",
+    asksNamed: (name: string) => `Ask a person before ${name} runs`,
+    boxTools: "Tools of the sandbox",
+    boxToolsHint: "The agent has all of them. Choose for which a person is asked first.",
+    boxToolNames: {
+      shell: "Runs a command in the sandbox.",
+      python: "Runs Python code in the sandbox.",
+      run_recipe: "Runs a program of a skill.",
+      read_file: "Reads a file of the sandbox.",
+      write_file: "Writes a file in the sandbox.",
+      edit_file: "Changes a part of a file in the sandbox.",
+      list_files: "Lists files of the sandbox.",
+      grep_files: "Searches in files of the sandbox.",
+    },
+    trial: "Try it",
+    trialHint: "Answers come from the settings in the form as they are now, saved or not. Tools really run. This conversation is in no list, and is deleted when you close it.",
+    trialPlaceholder: "Ask this agent…",
+    trialMessage: "Message to try",
+    trialAgain: "Start over",
+    trialClose: "Close the trial",
+    trialName: "New agent",
     toolAsks: "Ask a person before it runs",
     mcpAsks: "Ask a person before its tools run",
     approvers: "Who is asked",
@@ -439,6 +784,24 @@ export const words = {
     mcpName: "Name",
     mcpUrl: "Address",
     mcpHeaders: "Headers (one per line, Name: value)",
+    mcpConnect: "Connect",
+    mcpAgain: "List the tools again",
+    mcpConnecting: "Connecting…",
+    mcpTools: (count: number) => `Connected. The server has ${plural(count, "tool", "tools")}.`,
+    mcpSomeTools: (names: string) => `The agent uses: ${names}. Connect to change that.`,
+    mcpToolsOf: (name: string) => (name ? `Tools of ${name}` : "Tools of this server"),
+    mcpAllTools: "Use all tools of this server",
+    mcpAllToolsHint: "Also those that it gets later.",
+    mcpAsksForSignIn: (host: string) => `This server wants you to agree at ${host} before it can be used.`,
+    mcpShared: "The connection belongs to the workspace: every conversation with an agent that uses this server acts with your rights there.",
+    mcpRegister: (host: string, address: string) => `${host} does not register this server by itself. Register a client there with the redirect address ${address}, and enter its id.`,
+    mcpClientId: "Client id",
+    mcpClientSecret: "Client secret, if there is one",
+    mcpSignIn: "Sign in to this server",
+    mcpContinue: (host: string) => `Continue at ${host}`,
+    mcpWaiting: "It opens in another tab. Come back here when you have agreed.",
+    mcpConnected: (host: string, name: string | null, when: string) => (name ? `Connected at ${host} by ${name}, ${when}.` : `Connected at ${host}, ${when}.`),
+    mcpDisconnect: "Disconnect",
     mcpCommand: (name: string) => `${name} is started by a command. Only a service key can change it.`,
     skills: "Skills",
     skillsHint: "A folder or zip file with a SKILL.md and the files that it needs.",
@@ -450,6 +813,9 @@ export const words = {
     skillBadZip: "This zip file cannot be read.",
     sandbox: "Runs code in a sandbox",
     sandboxHint: "Conversations with this agent run in an isolated sandbox with their own files.",
+    sandboxImage: "Python packages of the sandbox",
+    noSandboxImage: "Only those of the system",
+    sandboxImageGone: (name: string) => `${name} (not offered any more)`,
     variables: "Environment variables (one per line, NAME=value)",
     setupScript: "Set-up script",
     removeNamed: (name: string) => `Remove ${name}`,
@@ -470,8 +836,8 @@ export const words = {
     revoke: "Revoke",
     revokeNamed: (name: string) => `Revoke the key ${name}`,
     revokeSure: "Revoke it? Requests with this key, its tokens and the keys that it made fail at once.",
-    perMonth: (count: number) => `${count.toLocaleString("en")} messages per month`,
-    perMinute: (count: number) => `${count.toLocaleString("en")} requests per minute`,
+    perMonth: (count: number) => `${countInWords(count)} messages per month`,
+    perMinute: (count: number) => `${countInWords(count)} requests per minute`,
     pagesIntro: "Pages are texts that agents find with search_pages and cite as sources.",
     newPage: "New page",
     noPages: "There are no pages yet.",
@@ -488,6 +854,25 @@ export const words = {
     edit: "Edit",
     deleteTable: (name: string) => `Delete the table ${name}`,
     addRows: "Add rows from a CSV file",
+    editTable: "Name and columns",
+    newRow: "Add a row",
+    editRow: (row: number) => `Edit row ${countInWords(row)}`,
+    deleteRow: (row: number) => `Delete row ${countInWords(row)}`,
+    noValue: "No value",
+    yes: "Yes",
+    no: "No",
+    tableName: "Name",
+    tableDescription: "Description",
+    tableDescriptionHint: "What is in it. Agents read this.",
+    columns: "Columns",
+    columnsStay: "The table has rows, so its columns can be renamed, and others added, but none removed.",
+    columnName: "Name",
+    columnType: "Kind",
+    columnTypes: { text: "Text", number: "Number", date: "Date", datetime: "Date and time", boolean: "Yes or no" },
+    columnHints: { text: "", number: "A number, such as 2.5", date: "A date, such as 2026-11-15", datetime: "A date and time, such as 2026-11-15T08:30", boolean: "" },
+    addColumn: "Add a column",
+    exportCsv: "Export as CSV",
+    exportJson: "Export as JSON",
     rowCount: (count: number) => plural(count, "row", "rows"),
     searchRows: "Search in the rows",
     moreRows: "More rows",
@@ -498,24 +883,49 @@ export const words = {
     sure: "Yes",
     notSure: "No",
   },
-} as const;
+};
+
+/** What a language has to say: texts, lists of texts, and functions that make a text of numbers and names. */
+export type Words = typeof english;
+
+/** The texts that are shown. Read them where they are shown, not when a module is loaded. */
+export let words: Words = english;
+
+/** From now on, show these texts, and numbers and dates as this language writes them. */
+export function speak(language: string, translated: Words = english): void {
+  locale = language;
+  words = translated;
+}
 
 /** 1536 → "1.5 kB". */
 export function sizeInWords(bytes: number): string {
-  const units = ["bytes", "kB", "MB", "GB"];
+  const units = [words.units.bytes, "kB", "MB", "GB"];
   let value = bytes;
   let unit = 0;
   while (value >= 1024 && unit < units.length - 1) {
     value /= 1024;
     unit += 1;
   }
-  return `${unit === 0 || value >= 10 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+  const digits = unit === 0 || value >= 10 ? 0 : 1;
+  return `${value.toLocaleString(locale, { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${units[unit]}`;
 }
 
-/** 1234 → "1.2 s". */
-export function durationInWords(ms: number): string {
+export const shareInWords = (share: number): string => share.toLocaleString(locale, { style: "percent", maximumFractionDigits: 0 });
+/** An amount in the currency of the server's prices, which the page does not know. Small ones have more digits. */
+export const costInWords = (cost: number): string => cost.toLocaleString(locale, { minimumFractionDigits: 2, maximumFractionDigits: cost !== 0 && cost < 1 ? 4 : 2 });
+/** "2026-11" → "November 2026". */
+export const monthInWords = (month: string): string => new Date(`${month}-01T00:00:00Z`).toLocaleDateString(locale, { month: "long", year: "numeric", timeZone: "UTC" });
+/** "2026-11-30" → "Nov 30". */
+export const dayInWords = (day: string): string => new Date(`${day}T00:00:00Z`).toLocaleDateString(locale, { month: "short", day: "numeric", timeZone: "UTC" });
+
+/** `openai/gpt-5` → "gpt-5". The whole name is shown where there is place for it. */
+export const modelInWords = (model: string): string => model.slice(model.indexOf("/") + 1);
+
+/** 1234 → "1.2 s". A whole number of seconds has no tenths. */
+export function durationInWords(ms: number, { isWhole = false } = {}): string {
+  if (isWhole && ms < 60_000) return `${Math.round(ms / 1_000)} s`;
   if (ms < 1_000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1_000).toFixed(1)} s`;
+  if (ms < 60_000) return `${(ms / 1_000).toLocaleString(locale, { minimumFractionDigits: 1, maximumFractionDigits: 1 })} s`;
   return `${Math.floor(ms / 60_000)} min ${Math.round((ms % 60_000) / 1_000)} s`;
 }
 
@@ -523,10 +933,10 @@ export function durationInWords(ms: number): string {
 export function browserInWords(userAgent: string): string {
   const name = [["Edg/", "Edge"], ["OPR/", "Opera"], ["Firefox/", "Firefox"], ["Chrome/", "Chrome"], ["Safari/", "Safari"]].find(([mark]) => userAgent.includes(mark ?? ""))?.[1];
   const system = [["Android", "Android"], ["iPhone", "iPhone"], ["iPad", "iPad"], ["Windows", "Windows"], ["Mac OS", "macOS"], ["Linux", "Linux"]].find(([mark]) => userAgent.includes(mark ?? ""))?.[1];
-  if (!name) return userAgent.slice(0, 60) || "Unknown browser";
-  return system ? `${name} on ${system}` : name;
+  if (!name) return userAgent.slice(0, 60) || words.settings.unknownBrowser;
+  return system ? words.settings.browserOn(name, system) : name;
 }
 
-export const dateInWords = (ms: number): string => new Date(ms).toLocaleDateString("en", { dateStyle: "medium" });
+export const dateInWords = (ms: number): string => new Date(ms).toLocaleDateString(locale, { dateStyle: "medium" });
 export const timeInWords = (ms: number): string =>
-  new Date(ms).toLocaleString("en", { dateStyle: "medium", timeStyle: "short" });
+  new Date(ms).toLocaleString(locale, { dateStyle: "medium", timeStyle: "short" });

@@ -6,6 +6,7 @@ import { Branches } from "../src/effects/branches";
 import { createServices } from "../src/effects/services";
 import { TabChannel } from "../src/effects/tabChannel";
 import { Uploads } from "../src/effects/uploads";
+import { threadId } from "../src/state/selectors";
 import { newState } from "../src/state/state";
 import { createStore } from "../src/state/store";
 import * as routes from "../src/wire/routes";
@@ -47,7 +48,7 @@ function opened(liveId: string | null = null) {
     uploads,
     notices,
     connection: { retry: (request) => request() },
-    threads: { follow: (_, turnId) => followed.push(turnId), refresh: () => Promise.resolve() },
+    threads: { isInView: (id) => threadId(store.get()) === id, follow: (_, turnId) => followed.push(turnId), refresh: () => Promise.resolve() },
     outbox: { addQueued: (_, outgoing) => queued.push(outgoing) },
   });
   const thread = () => store.get().threads["conv_1"];

@@ -20,6 +20,18 @@ const message = (role: Message["role"]): Message => ({
   created_at: 0,
 });
 
+test("an answer that was stopped says so, and names its steps and files", () => {
+  const stopped: Message = {
+    ...message("assistant"),
+    status: "cancelled",
+    content: [
+      { type: "step", id: "1", name: "lookup", status: "failed" },
+      { type: "file", file_id: "file_1", name: "a.csv", mime_type: "text/csv", size: 1 },
+    ],
+  };
+  expect(messageAsMarkdown(stopped)).toBe("## Assistant\n\n- *lookup*: failed\n\n- file: a.csv\n\n*This answer was stopped.*");
+});
+
 test.each([
   ["user", "## You"],
   ["assistant", "## Assistant"],

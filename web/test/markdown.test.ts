@@ -3,7 +3,8 @@ import type { Token, Tokens } from "marked";
 import { describe, expect, test } from "vitest";
 
 import { joined } from "@turnkeep/client";
-import { decodeEntities, parse, type Parsed, parseGrowing, safeHref } from "../src/ui/markdown/parser";
+import { decodeEntities, safeHref } from "../src/ui/markdown/links";
+import { parse, type Parsed, parseGrowing } from "../src/ui/markdown/parser";
 
 const TEXT = `# Title
 

@@ -66,6 +66,8 @@ describe("an address", () => {
       { page: "chat", conversationId: HERE, item: { kind: "file", id: `file_${HEX}` } },
       { page: "settings", section: "pages", item: { kind: "page", id: `page_${HEX}`, passage } },
       { page: "settings", section: "tables", item: { kind: "table", id: `table_${HEX}` } },
+      { page: "turn", turnId: `turn_${HEX}` },
+      { page: "timeline", turnId: `turn_${HEX}` },
     ] as const) {
       const { pathname, hash } = new URL(pathOf(route), "http://here");
       expect(routeOf(pathname, hash)).toEqual(route);

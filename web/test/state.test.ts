@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 
 import type { Conversation, OutgoingMessage } from "@turnkeep/client";
 import { byAge, hitOf, newConversationList, reduceConversationList, snippetPieces } from "../src/state/conversationList";
+import { placesOf } from "../src/state/find";
 import { pathOf, routeOf } from "../src/state/route";
 import { hasAnswersElsewhere } from "../src/state/selectors";
 import { NEW, newState, reduce } from "../src/state/state";
@@ -151,4 +152,22 @@ test("an error is shown until it is dismissed; of other notices the newest three
   for (const id of [7, 8, 9, 10]) state = show(state, id, "error");
   expect(state.notices.map((one) => one.id)).toEqual([1, 7, 8, 9, 10]);
   expect(reduce(state, { type: "notice/gone", id: 1 }).notices.map((one) => one.id)).toEqual([7, 8, 9, 10]);
+});
+
+test("words are found in any case and without their accents, each place once", () => {
+  expect(placesOf("Zürich, ZURICH, zü", "zurich")).toEqual([0, 8]);
+  expect(placesOf("aaaa", "aa")).toEqual([0, 2]);
+  expect(placesOf("🙂 Straße", "straße")).toEqual([3]);
+  expect(placesOf("anything", "")).toEqual([]);
+});
+
+test("a conversation is in the groups of its pin and its folder", () => {
+  const loaded = reduceConversationList(newConversationList, { type: "conversations/loaded", query: "", page: { data: [conversation("a"), conversation("b")], next_cursor: null } });
+  const ids = (all: readonly Conversation[]) => all.map((one) => one.id);
+  const pinned = reduceConversationList(loaded, { type: "conversations/changed", conversation: conversation("a", { is_pinned: true, folder: "F" }) });
+  expect([ids(pinned.items), ids(pinned.pinned), ids(pinned.filed), pinned.folders.map((one) => one.name)]).toEqual([["b"], ["a"], ["a"], ["F"]]);
+  const removed = reduceConversationList(pinned, { type: "conversations/removed", id: "a" });
+  expect([ids(removed.pinned), ids(removed.filed), removed.removed?.id]).toEqual([[], [], "a"]);
+  const back = reduceConversationList(removed, { type: "conversations/restored", conversation: conversation("a") });
+  expect([ids(back.items), ids(back.pinned), back.removed]).toEqual([["b", "a"], [], null]);
 });

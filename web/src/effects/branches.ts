@@ -1,6 +1,5 @@
 /** Branches of a conversation: edit a message, regenerate an answer, and switch between the versions. */
 import { attachmentIds, editUploadKey, type FileRef, type IfBusy, type Message, messageText, type OutgoingMessage, type Thread } from "@turnkeep/client";
-import { threadId } from "../state/selectors";
 import * as routes from "../wire/routes";
 import type { Services } from "./services";
 import { readStored, writeStored } from "./storage";
@@ -8,7 +7,7 @@ import { readStored, writeStored } from "./storage";
 export type BranchNeeds = Pick<Services, "store" | "tabs" | "uploads"> & {
   connection: Pick<Services["connection"], "retry">;
   notices: Pick<Services["notices"], "report">;
-  threads: Pick<Services["threads"], "follow" | "refresh">;
+  threads: Pick<Services["threads"], "follow" | "isInView" | "refresh">;
   outbox: Pick<Services["outbox"], "addQueued">;
 };
 
@@ -127,7 +126,7 @@ export class Branches {
     if (this.#thread(id)?.live)
       this.#needs.outbox.addQueued(id, { ...turn, key, agent_id: null, model: null, status: "queued", turn_id: newTurnId, error: null, created_at: Date.now() });
     else {
-      this.#needs.store.dispatch({ type: "branch/started", id, turn_id: turnId, new_turn_id: newTurnId, edited });
+      this.#needs.store.dispatch({ type: "branch/started", id, turn_id: turnId, new_turn_id: newTurnId, edited, now: Date.now() });
       // The one stream of this tab belongs to the thread in view. Another thread is followed when it is opened.
       if (this.#isInView(id)) this.#needs.threads.follow(id, newTurnId);
     }
@@ -140,7 +139,7 @@ export class Branches {
   }
 
   #isInView(id: string): boolean {
-    return threadId(this.#needs.store.get()) === id;
+    return this.#needs.threads.isInView(id);
   }
 
   #thread(id: string): Thread | undefined {

@@ -1,13 +1,14 @@
 /**
  * Addresses of files that the browser itself requests: pictures and downloads. On the page they are those of the API,
- * with the cookie. An embedded chat has a token instead, which only its script can send: it loads the bytes, and gives the
- * browser an address of them.
+ * with the cookie. An embedded chat and a share link have a token instead, which only a script can send: it loads the bytes,
+ * and gives the browser an address of them.
  */
 import * as routes from "../wire/routes";
+import { isShared } from "../wire/addresses";
 import { isEmbedded } from "./addresses";
 
 /** The address at which the browser finds this path of the API at once; null if it must be loaded first. */
-export const directAddress = (path: string): string | null => (isEmbedded ? null : path);
+export const directAddress = (path: string): string | null => (isEmbedded || isShared ? null : path);
 
 /** The address of the bytes at this path. Give it to `URL.revokeObjectURL` when it is not shown any more. */
 export async function loadedAddress(path: string): Promise<string> {

@@ -1,17 +1,29 @@
-/** Requests whose result a component keeps itself: the settings and the sources. The state does not hold it. */
+/** Requests whose result a component keeps itself: the settings, the trash and the sources. The state does not hold it. */
+import * as routes from "../wire/routes";
+
 export {
+  addRow,
   agents,
+  beginMcpConnection,
+  changeTable,
   changeUser,
   changeWebhook,
   changeWorkspace,
+  conversationFiles,
   createAgent,
   createInvite,
   createKey,
   createPage,
+  createShare,
   createWebhook,
+  csvAddress,
   deleteAgent,
+  deleteFile,
+  deletedConversations,
   deleteInvite,
+  deleteMcpConnection,
   deletePage,
+  deleteRow,
   deleteTable,
   deleteWebhook,
   deliveries,
@@ -19,12 +31,17 @@ export {
   endOtherSessions,
   endUserSession,
   endUserSessions,
+  feedback,
   importRows,
   importTable,
   invites,
   keys,
+  mcpConnections,
+  mcpTools,
   mySessions,
+  nativeTools,
   pages,
+  readBeginning,
   readFile,
   readPage,
   readTable,
@@ -32,15 +49,39 @@ export {
   redeliver,
   replaceAgent,
   replacePage,
+  replaceRow,
+  replay,
   revokeKey,
+  revokeShare,
   rotateToolSecret,
   rows,
   rowsFrom,
+  sandboxImages,
+  saveFile,
+  savedFiles,
+  shared,
+  shares,
   signinWays,
+  span,
   tables,
+  timeline,
+  tryAgent,
   usage,
+  usageCsv,
+  usageTurns,
   users,
   userSessions,
   webhooks,
   workspaces,
 } from "../wire/routes";
+export type { UsageFilter, UsageGroup } from "../wire/routes";
+
+/** Upload a file into the workspace's Files. An upload belongs to nobody else until it is saved: the copy does, and it goes. */
+export async function uploadToWorkspace(file: File, options: Parameters<typeof routes.upload>[1]): Promise<void> {
+  const stored = await routes.upload(file, options);
+  try {
+    await routes.saveFile(stored.id);
+  } finally {
+    await routes.deleteFile(stored.id).catch(() => undefined);
+  }
+}

@@ -5,9 +5,11 @@ import { Branches } from "./branches";
 import { Connection } from "./connection";
 import { Conversations } from "./conversations";
 import { Drafts } from "./drafts";
+import { Ratings } from "./feedback";
 import type { HostPage } from "./hostPage";
 import { Navigation } from "./navigation";
 import { Notices } from "./notices";
+import { Notifications } from "./notifications";
 import { Outbox } from "./outbox";
 import { Session } from "./session";
 import { TabChannel } from "./tabChannel";
@@ -22,6 +24,7 @@ export interface Services {
   readonly connection: Connection;
   readonly notices: Notices;
   readonly navigation: Navigation;
+  readonly notifications: Notifications;
   readonly tabs: TabChannel;
   /** The list of conversations. */
   readonly conversations: Conversations;
@@ -34,6 +37,7 @@ export interface Services {
   readonly branches: Branches;
   /** Decisions about calls for which a turn waits. */
   readonly approvals: Approvals;
+  readonly ratings: Ratings;
 }
 
 export function createServices(store: Store, host: HostPage | null = null): Services {
@@ -42,6 +46,7 @@ export function createServices(store: Store, host: HostPage | null = null): Serv
   const connection = new Connection(store);
   const notices = new Notices(store, session);
   const navigation = new Navigation(store);
+  const notifications = new Notifications(store, navigation);
   const drafts = new Drafts();
   const uploads = new Uploads({ store, notices });
   const conversations = new Conversations({ store, session, notices, navigation, tabs });
@@ -49,5 +54,6 @@ export function createServices(store: Store, host: HostPage | null = null): Serv
   const outbox = new Outbox({ store, session, connection, navigation, conversations, threads, drafts, uploads, tabs });
   const branches = new Branches({ store, connection, notices, threads, uploads, outbox, tabs });
   const approvals = new Approvals({ store, connection, session, threads, tabs });
-  return { store, host, session, connection, notices, navigation, tabs, conversations, threads, drafts, uploads, outbox, branches, approvals };
+  const ratings = new Ratings({ store, notices });
+  return { store, host, session, connection, notices, navigation, notifications, tabs, conversations, threads, drafts, uploads, outbox, branches, approvals, ratings };
 }

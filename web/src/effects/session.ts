@@ -3,7 +3,7 @@
  * visibility), and regular refreshes.
  */
 import { TurnkeepError } from "@turnkeep/client";
-import { hasAnswersElsewhere, threadId } from "../state/selectors";
+import { hasAnswers, hasAnswersElsewhere, threadId } from "../state/selectors";
 import { NEW } from "../state/state";
 import type { Store } from "../state/store";
 import * as routes from "../wire/routes";
@@ -145,12 +145,15 @@ export async function start(services: Services): Promise<void> {
   addEventListener("beforeunload", (event) => {
     if (services.uploads.isRunning || navigation.isHeld) event.preventDefault();
   });
+  // A share link needs no user, and shows nothing of the one who is signed in.
+  if (store.get().route.page === "share") return;
   watchVisibility(services);
+  if (!services.host) services.notifications.start();
   session.onSignIn(() => void signIn(services));
   tabs.listen((message) => {
     if (message.kind === "session") void checkSession(services);
     if (message.kind === "conversation") void threads.refresh(message.conversationId);
-    void conversations.refresh();
+    void conversations.refreshAll();
   });
   const isInUse = () => document.visibilityState === "visible" && store.get().session === "signed_in";
   setInterval(() => {
@@ -159,8 +162,9 @@ export async function start(services: Services): Promise<void> {
     // The list shows soon that an answer out of view has ended.
     if (hasAnswersElsewhere(store.get())) void conversations.refresh();
   }, THREAD_CHECK_MS);
-  // An embedded chat shows no list.
-  if (!services.host) setInterval(() => isInUse() && void conversations.refresh(), LIST_REFRESH_MS);
+  // An embedded chat shows no list. A hidden tab looks only for the end of answers: its title and a notification tell of it.
+  const mayRefresh = () => isInUse() || (store.get().session === "signed_in" && hasAnswers(store.get()));
+  if (!services.host) setInterval(() => mayRefresh() && void conversations.refresh(), LIST_REFRESH_MS);
   await signIn(services);
 }
 
@@ -194,7 +198,7 @@ export async function signIn(services: Services): Promise<void> {
   outbox.resend();
   void session.loadChoices();
   if (host) return;
-  void conversations.search("");
+  void conversations.load();
   void session.loadPaths();
 }
 
@@ -215,6 +219,6 @@ function watchVisibility(services: Services): void {
     threads.reconnect();
     const id = threadId(store.get());
     if (id !== NEW) void threads.refresh(id);
-    void conversations.refresh();
+    void conversations.refreshAll();
   });
 }

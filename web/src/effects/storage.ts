@@ -1,4 +1,4 @@
-/** Small values that this browser keeps: drafts, the theme, the newest turn of each branch, and messages that are not sent yet. */
+/** Small values that this browser keeps: drafts, the theme, the language, the newest turn of each branch, and messages that are not sent yet. */
 import { isEmbedded } from "./addresses";
 
 /** The user of an embedded chat is another one than that of the page, in the same browser. */
@@ -21,11 +21,13 @@ export function writeStored(name: string, value: unknown, area: Area = shared): 
   }
 }
 
-/** Remove what belongs to a user: everything but the theme. */
+const OF_THE_BROWSER = [`${PREFIX}theme`, `${PREFIX}language`];
+
+/** Remove what belongs to a user: everything but the theme and the language. */
 export function forgetStored(): void {
   for (const area of [shared, perTab])
     try {
-      const names = Object.keys(area()).filter((name) => name.startsWith(PREFIX) && name !== `${PREFIX}theme`);
+      const names = Object.keys(area()).filter((name) => name.startsWith(PREFIX) && !OF_THE_BROWSER.includes(name));
       for (const name of names) area().removeItem(name);
     } catch {
       // A forbidden storage holds nothing.

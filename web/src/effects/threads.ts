@@ -20,6 +20,8 @@ export class Threads {
   #needs: Needs;
   /** The one stream of this tab: it belongs to the thread in view. */
   #stream: TurnReader | null = null;
+  /** A conversation that is in no list, shown beside a form. */
+  #beside: string | null = null;
   /** Turns whose events are read to find the places of words that steered them. */
   #placing = new Set<string>();
   #reads = 0;
@@ -44,6 +46,22 @@ export class Threads {
     if (isSameThread && currentThread(state)?.status === "ready") return;
     if (route.conversationId === null) this.unfollow();
     else void this.open(route.conversationId);
+  }
+
+  isInView(id: string): boolean {
+    return id === this.#beside || threadId(this.#state) === id;
+  }
+
+  /** Show a conversation that is in no list beside a form, until the returned function is called. It is deleted then. */
+  openBeside(id: string): () => void {
+    this.#beside = id;
+    void this.open(id);
+    return () => {
+      if (this.#beside === id) this.#beside = null;
+      if (this.#stream && this.#state.threads[id]?.live?.id === this.#stream.turnId) this.unfollow();
+      // If that fails, the server deletes it some days later.
+      void routes.deleteConversation(id).catch(() => undefined);
+    };
   }
 
   // --- load and refresh
@@ -86,8 +104,9 @@ export class Threads {
       const found = await this.#read(id);
       if (read < (this.#shownReads.get(id) ?? 0)) return;
       this.#shownReads.set(id, read);
-      store.dispatch({ type, id, ...found });
-      conversations.update(found.conversation);
+      const conversation = this.#seen(found.conversation);
+      store.dispatch({ type, id, ...found, conversation });
+      if (id !== this.#beside) conversations.update(conversation);
       this.#followRunning(found.conversation);
       saveQueued(id, this.#state.threads[id]);
       void this.readWait(id);
@@ -108,6 +127,14 @@ export class Threads {
       ]);
       if (reads === MAX_READS || isConsistent(conversation, page)) return { conversation, page, known };
     }
+  }
+
+  /** A conversation that is in view is read. The server is told, so that no other device marks it as unread. */
+  #seen(conversation: Conversation): Conversation {
+    if (!conversation.is_unread || document.visibilityState !== "visible" || threadId(this.#state) !== conversation.id) return conversation;
+    // If this fails, the conversation is marked until it is opened again.
+    void routes.changeConversation(conversation.id, { is_unread: false }).catch(() => undefined);
+    return { ...conversation, is_unread: false };
   }
 
   async loadOlder(id: string): Promise<void> {
@@ -207,7 +234,7 @@ export class Threads {
 
   #followRunning(conversation: Conversation): void {
     const turnId = conversation.running_turn?.id;
-    if (!turnId || threadId(this.#state) !== conversation.id || this.#stream?.turnId === turnId) return;
+    if (!turnId || !this.isInView(conversation.id) || this.#stream?.turnId === turnId) return;
     this.follow(conversation.id, turnId);
   }
 
@@ -262,10 +289,10 @@ export class Threads {
   turnAccepted(id: string, turnId: string): void {
     const { store, conversations } = this.#needs;
     const isLive = () => this.#state.threads[id]?.live?.id === turnId;
-    if (isLive() && threadId(this.#state) === id) this.follow(id, turnId);
+    if (isLive() && this.isInView(id)) this.follow(id, turnId);
     void routes.conversation(id).then((conversation) => {
       store.dispatch({ type: "thread/changed", id, conversation });
-      conversations.update(conversation);
+      if (id !== this.#beside) conversations.update(conversation);
       // Another client was faster: this turn waits behind one that the page does not show yet.
       if (conversation.queued_turns?.some((turn) => turn.id === turnId) && isLive()) void this.refresh(id);
     }, () => undefined);
@@ -299,6 +326,11 @@ export class Threads {
     } catch (error) {
       notices.report(error);
     }
+  }
+
+  /** Change the instructions or the temperature of a conversation; null takes one away. Throws if the server refuses it. */
+  async change(id: string, changes: { instructions: string | null; temperature: number | null }): Promise<void> {
+    this.#needs.store.dispatch({ type: "thread/changed", id, conversation: await routes.changeConversation(id, changes) });
   }
 
   get #state() {

@@ -1,13 +1,21 @@
 /** The list of conversations: its loaded part, a search, and changes that the server has not confirmed yet. */
-import type { Conversation, ListPage, Me, OutgoingMessage } from "@turnkeep/client";
+import type { Conversation, Folder, ListPage, Me, OutgoingMessage } from "@turnkeep/client";
 import type { Passage } from "./route";
 
 export interface ConversationList {
   readonly query: string;
   readonly status: "loading" | "ready" | "failed";
+  /** What a search has found; without a search those that are neither pinned nor in a folder. */
   readonly items: readonly Conversation[];
   readonly cursor: string | null;
   readonly isLoadingMore: boolean;
+  readonly pinned: readonly Conversation[];
+  readonly folders: readonly Folder[];
+  /** What is loaded of the folders that were opened, and where the rest of each begins. */
+  readonly filed: readonly Conversation[];
+  readonly folderCursors: Readonly<Record<string, string | null>>;
+  /** The conversation for which a folder is being chosen. */
+  readonly moving: string | null;
   /** The conversation that was just deleted here and can be restored with one click. */
   readonly removed: Conversation | null;
 }
@@ -17,6 +25,11 @@ export type ConversationListAction =
   | { type: "conversations/loaded"; query: string; page: ListPage<Conversation> }
   /** `known` are the conversations that were listed when the request was sent. */
   | { type: "conversations/refreshed"; query: string; page: ListPage<Conversation>; known: ReadonlySet<string> }
+  | { type: "conversations/pinned"; pinned: readonly Conversation[] }
+  | { type: "conversations/folders"; folders: readonly Folder[] }
+  /** The first page of a folder, or a further one. */
+  | { type: "conversations/filed"; folder: string; page: ListPage<Conversation>; isMore: boolean }
+  | { type: "conversations/moving"; id: string | null }
   | { type: "conversations/loading-more" }
   | { type: "conversations/more"; query: string; page: ListPage<Conversation> }
   | { type: "conversations/failed" }
@@ -36,8 +49,16 @@ export const newConversationList: ConversationList = {
   items: [],
   cursor: null,
   isLoadingMore: false,
+  pinned: [],
+  folders: [],
+  filed: [],
+  folderCursors: {},
+  moving: null,
   removed: null,
 };
+
+/** Every conversation that the list knows. One that is pinned and in a folder is there twice. */
+export const allListed = (list: ConversationList): Conversation[] => [...list.pinned, ...list.filed, ...list.items];
 
 export function reduceConversationList(list: ConversationList, action: ConversationListAction): ConversationList {
   switch (action.type) {
@@ -56,6 +77,17 @@ export function reduceConversationList(list: ConversationList, action: Conversat
       const newer = list.items.filter((one) => !fresh.has(one.id) && !action.known.has(one.id) && !older.includes(one));
       return { ...list, status: "ready", items: [...newer, ...action.page.data, ...(action.page.next_cursor ? older : [])], cursor };
     }
+    case "conversations/pinned":
+      return { ...list, pinned: action.pinned };
+    case "conversations/folders":
+      return { ...list, folders: action.folders };
+    case "conversations/filed": {
+      const fresh = new Set(action.page.data.map((one) => one.id));
+      const others = list.filed.filter((one) => !fresh.has(one.id) && (action.isMore || one.folder !== action.folder));
+      return { ...list, filed: byUpdate([...others, ...action.page.data]), folderCursors: { ...list.folderCursors, [action.folder]: action.page.next_cursor } };
+    }
+    case "conversations/moving":
+      return { ...list, moving: action.id };
     case "conversations/loading-more":
       return { ...list, isLoadingMore: true };
     case "conversations/more": {
@@ -66,49 +98,73 @@ export function reduceConversationList(list: ConversationList, action: Conversat
     }
     case "conversations/failed":
       return { ...list, status: list.items.length ? "ready" : "failed", isLoadingMore: false };
-    case "conversations/changed": {
-      const isKnown = list.items.some((one) => one.id === action.conversation.id);
-      if (!isKnown) {
-        // A conversation that is older than the loaded ones will be loaded later.
-        const last = list.items.at(-1);
-        const isInside = list.cursor === null || last === undefined || action.conversation.updated_at >= last.updated_at;
-        if (list.query || list.status !== "ready" || !isInside) return list;
-        return { ...list, items: byUpdate([...list.items, action.conversation]) };
-      }
-      const items = list.items.map((one) => (one.id === action.conversation.id ? { ...action.conversation, ...snippetOf(one) } : one));
-      return { ...list, items: list.query ? items : byUpdate(items) };
-    }
+    case "conversations/changed":
+      return withChanged(list, action.conversation);
     case "conversations/waiting": {
       const { id, turn_id: turnId, waiting_for: waiting } = action;
       const isChanged = (one: Conversation) => one.id === id && one.running_turn?.id === turnId && (one.running_turn.waiting_for ?? null) !== waiting;
-      if (!list.items.some(isChanged)) return list;
       const running = { id: turnId, events_url: `/v1/turns/${turnId}/events`, ...(waiting ? { waiting_for: waiting } : {}) };
-      return { ...list, items: list.items.map((one) => (isChanged(one) ? { ...one, running_turn: running } : one)) };
+      return eachListed(list, isChanged, (one) => ({ ...one, running_turn: running }));
     }
-    case "conversations/ended": {
-      const hasEnded = (one: Conversation) => one.id === action.id && one.running_turn?.id === action.turn_id;
-      return list.items.some(hasEnded) ? { ...list, items: list.items.map((one) => (hasEnded(one) ? { ...one, running_turn: null } : one)) } : list;
-    }
+    case "conversations/ended":
+      return eachListed(list, (one) => one.id === action.id && one.running_turn?.id === action.turn_id, (one) => ({ ...one, running_turn: null }));
     case "conversations/renamed":
-      return {
-        ...list,
-        items: list.items.map((one) => (one.id === action.id ? { ...one, title: action.title } : one)),
-      };
+      return eachListed(list, (one) => one.id === action.id, (one) => ({ ...one, title: action.title }));
     case "conversations/removed":
-      return {
-        ...list,
-        removed: list.items.find((one) => one.id === action.id) ?? list.removed,
-        items: list.items.filter((one) => one.id !== action.id),
-      };
-    case "conversations/restored": {
-      const items = byUpdate([...list.items.filter((one) => one.id !== action.conversation.id), action.conversation]);
-      return { ...list, items, removed: null };
-    }
+      return { ...without(list, action.id), removed: allListed(list).find((one) => one.id === action.id) ?? list.removed };
+    case "conversations/restored":
+      return { ...placed(without(list, action.conversation.id), action.conversation), removed: list.removed?.id === action.conversation.id ? null : list.removed };
     case "conversations/forgot-removed":
       return { ...list, removed: null };
     default:
       return action satisfies never;
   }
+}
+
+/** The list after `change` of every conversation that `isMeant`. It is the same one if there is none. */
+function eachListed(list: ConversationList, isMeant: (one: Conversation) => boolean, change: (one: Conversation) => Conversation): ConversationList {
+  if (!allListed(list).some(isMeant)) return list;
+  const changed = (all: readonly Conversation[]) => all.map((one) => (isMeant(one) ? change(one) : one));
+  return { ...list, items: changed(list.items), pinned: changed(list.pinned), filed: changed(list.filed) };
+}
+
+function without(list: ConversationList, id: string): ConversationList {
+  const others = (all: readonly Conversation[]) => all.filter((one) => one.id !== id);
+  return { ...list, items: others(list.items), pinned: others(list.pinned), filed: others(list.filed) };
+}
+
+/** The list with a conversation that it does not have, in each of the groups to which it belongs. */
+function placed(list: ConversationList, one: Conversation): ConversationList {
+  const isFree = !one.is_pinned && !one.folder;
+  return {
+    ...list,
+    items: isFree && !list.query ? byUpdate([...list.items, one]) : list.items,
+    pinned: one.is_pinned ? byUpdate([...list.pinned, one]) : list.pinned,
+    filed: one.folder ? byUpdate([...list.filed, one]) : list.filed,
+    folders: one.folder ? withFolder(list.folders, one.folder) : list.folders,
+  };
+}
+
+function withFolder(folders: readonly Folder[], name: string): readonly Folder[] {
+  if (folders.some((folder) => folder.name === name)) return folders;
+  return [...folders, { name, conversations: 1 }].sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+/** The list with the newest state of a conversation, in the groups to which it belongs now. */
+function withChanged(list: ConversationList, conversation: Conversation): ConversationList {
+  const known = list.items.find((one) => one.id === conversation.id);
+  const others = without(list, conversation.id);
+  // The results of a search stay in their order.
+  if (list.query) {
+    const items = list.items.map((one) => (one.id === conversation.id ? { ...conversation, ...snippetOf(one) } : one));
+    return { ...placed(others, conversation), items };
+  }
+  // A conversation that is older than the loaded ones will be loaded later.
+  const last = list.items.at(-1);
+  const isInside = known !== undefined || list.cursor === null || last === undefined || conversation.updated_at >= last.updated_at;
+  const isFree = !conversation.is_pinned && !conversation.folder;
+  if (isFree && (list.status !== "ready" || !isInside)) return others;
+  return placed(others, conversation);
 }
 
 const TITLE_CHARS = 80;

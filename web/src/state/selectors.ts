@@ -1,5 +1,6 @@
 /** Values that are derived from the state. */
 import { type Thread, waitBadge } from "@turnkeep/client";
+import { allListed } from "./conversationList";
 import { NEW, type State } from "./state";
 
 export const threadId = (state: State): string =>
@@ -17,8 +18,14 @@ export const hasUnsavedInput = (state: State): boolean =>
 
 /** Whether an answer is being written in a listed conversation that is not in view. The page follows only the one in view. */
 export const hasAnswersElsewhere = (state: State): boolean =>
-  state.conversations.items.some((one) => one.running_turn !== null && !one.running_turn.waiting_for && one.id !== threadId(state));
+  allListed(state.conversations).some((one) => one.running_turn !== null && !one.running_turn.waiting_for && one.id !== threadId(state));
+
+/** Whether an answer is being written in a listed conversation. */
+export const hasAnswers = (state: State): boolean => allListed(state.conversations).some((one) => one.running_turn !== null && !one.running_turn.waiting_for);
+
+/** How many of the listed conversations have an answer that the user has not seen. */
+export const unreadCount = (state: State): number => new Set(allListed(state.conversations).flatMap((one) => (one.is_unread ? [one.id] : []))).size;
 
 /** How many of the listed conversations wait for a decision of this user. */
 export const approvalCount = (state: State): number =>
-  state.conversations.items.filter((one) => waitBadge(one, state.threads[one.id], state.me) === "yours").length;
+  new Set(allListed(state.conversations).filter((one) => waitBadge(one, state.threads[one.id], state.me) === "yours").map((one) => one.id)).size;

@@ -24,7 +24,7 @@ export function targetOf(source: Source, conversationId: string): Target | null 
   }
   const item = itemOf(source);
   if (item && isId("conv", conversationId)) return { kind: "route", route: { page: "chat", conversationId, item } };
-  if (item && item.kind !== "file") return { kind: "route", route: { page: "settings", section: item.kind === "page" ? "pages" : "tables", item } };
+  if (item && (item.kind === "page" || item.kind === "table")) return { kind: "route", route: { page: "settings", section: item.kind === "page" ? "pages" : "tables", item } };
   return source.url ? { kind: "web", url: source.url } : null;
 }
 

@@ -1,5 +1,5 @@
 /** The state of the page, and how actions change it. Pure: no I/O, no clock. */
-import { type Agent, type FileRef, type Me, type ModelName, newThread, reduceThread, type Thread, type ThreadAction } from "@turnkeep/client";
+import { type Agent, type Feedback, type FileRef, type Me, type ModelName, newThread, reduceThread, type Thread, type ThreadAction } from "@turnkeep/client";
 import { type ConversationList, type ConversationListAction, newConversationList, reduceConversationList } from "./conversationList";
 import type { Route } from "./route";
 
@@ -40,6 +40,8 @@ export interface State {
   /** The paths of the OpenAPI document: the routes that this server has. */
   readonly paths: ReadonlySet<string>;
   readonly notices: readonly Notice[];
+  /** The user's ratings by turn; null for one that was taken back. */
+  readonly feedback: Readonly<Record<string, Feedback | null>>;
 }
 
 export type Action =
@@ -53,6 +55,7 @@ export type Action =
   | { type: "paths"; paths: ReadonlySet<string> }
   | { type: "notice"; notice: Notice }
   | { type: "notice/gone"; id: number }
+  | { type: "feedback"; feedback: State["feedback"] }
   | { type: "upload/added"; threadId: string; upload: FileUpload }
   | { type: "upload/changed"; key: string; changes: Partial<FileUpload> }
   | { type: "upload/removed"; key: string }
@@ -74,6 +77,7 @@ export function newState(route: Route): State {
     agents: [],
     paths: new Set(),
     notices: [],
+    feedback: {},
   };
 }
 
@@ -95,6 +99,8 @@ export function reduce(state: State, action: Action): State {
       return { ...state, notices: withNotice(state.notices, action.notice) };
     case "notice/gone":
       return { ...state, notices: state.notices.filter((one) => one.id !== action.id) };
+    case "feedback":
+      return { ...state, feedback: { ...state.feedback, ...action.feedback } };
     case "upload/added":
       return { ...state, uploads: { ...state.uploads, [action.threadId]: [...(state.uploads[action.threadId] ?? []), action.upload] } };
     case "upload/changed":

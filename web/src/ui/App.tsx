@@ -20,12 +20,22 @@ import { TurnView } from "./TurnView";
 import { UnknownAddress } from "./UnknownAddress";
 
 const Settings = lazy(() => import("./settings/Settings"));
+const ShareView = lazy(() => import("./share/ShareView"));
+const MoveDialog = lazy(() => import("./MoveDialog"));
+const Trash = lazy(() => import("./Trash"));
 const SourcePanel = lazy(() => import("./source/SourcePanel"));
+const TimelineView = lazy(() => import("./timeline/TimelineView"));
 
 export function App() {
   const session = useSelect((state) => state.session);
   const route = useSelect((state) => state.route);
   if (route.page === "invite") return <InviteView secret={route.secret} />;
+  if (route.page === "share")
+    return (
+      <Suspense fallback={<p className="centered">{words.session.starting}</p>}>
+        <ShareView key={route.token} token={route.token} />
+      </Suspense>
+    );
   if (session === "starting") return <p className="centered">{words.session.starting}</p>;
   if (session === "unreachable")
     return (
@@ -78,6 +88,12 @@ function Layout() {
           </button>
         </div>
         <ConversationNav onChosen={closeList} />
+        <RouteLink className="who" route={{ page: "trash" }} aria-current={route.page === "trash" ? "page" : undefined} onClick={closeList}>
+          <span className="who-icon">
+            <Icon name="trash" />
+          </span>
+          {words.trash.title}
+        </RouteLink>
         <Who onChosen={closeList} />
         <div className="side-foot">
           <a
@@ -100,8 +116,16 @@ function Layout() {
         <Suspense fallback={<main className="main centered">{words.settings.loading}</main>}>
           <Settings section={route.section} item={route.item} onMenu={openList} />
         </Suspense>
+      ) : route.page === "trash" ? (
+        <Suspense fallback={<main className="main centered">{words.settings.loading}</main>}>
+          <Trash onMenu={openList} />
+        </Suspense>
       ) : route.page === "unknown" ? (
         <UnknownAddress onMenu={openList} />
+      ) : route.page === "timeline" ? (
+        <Suspense fallback={<main className="main centered">{words.settings.loading}</main>}>
+          <TimelineView key={route.turnId} turnId={route.turnId} onMenu={openList} />
+        </Suspense>
       ) : route.page === "turn" ? (
         <TurnView turnId={route.turnId} onMenu={openList} />
       ) : (
@@ -111,6 +135,7 @@ function Layout() {
         </>
       )}
       <NoticeList />
+      <Moving />
       <Shortcuts openList={openList} />
     </div>
   );
@@ -122,6 +147,16 @@ export function SourceAside({ route }: { route: Route }) {
   return (
     <Suspense fallback={<aside className="panel faint">{words.settings.loading}</aside>}>
       <SourcePanel route={route} item={route.item} />
+    </Suspense>
+  );
+}
+
+/** The dialog for the folder of a conversation, while it is asked for. */
+function Moving() {
+  const id = useSelect((state) => state.conversations.moving);
+  return id === null ? null : (
+    <Suspense fallback={null}>
+      <MoveDialog id={id} />
     </Suspense>
   );
 }

@@ -1,5 +1,5 @@
-/** The list of conversations at the side of the page: search, open, rename, delete and undo. */
-import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+/** The list of conversations at the side of the page: search, open, rename, pin, move, delete and undo. */
+import { type KeyboardEvent, memo, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import { type Conversation, waitBadge } from "@turnkeep/client";
 import { byAge, type ConversationList, hitOf, snippetPieces } from "../state/conversationList";
@@ -11,6 +11,7 @@ import { Icon } from "./Icon";
 const SEARCH_PAUSE_MS = 180;
 const UNDO_MS = 12_000;
 const NEAR_END_PX = 400;
+export const MAX_FOLDER_CHARS = 100;
 
 export const ConversationNav = memo(function ConversationNav({ onChosen }: { onChosen: () => void }) {
   const { navigation, conversations } = useServices();
@@ -56,6 +57,8 @@ export const ConversationNav = memo(function ConversationNav({ onChosen }: { onC
           if (scrollHeight - scrollTop - clientHeight < NEAR_END_PX) void conversations.loadMore();
         }}
       >
+        {!shown.query && <Pinned current={current} onChosen={onChosen} />}
+        {!shown.query && shown.folders.map(({ name }) => <FolderSection key={name} name={name} current={current} onChosen={onChosen} />)}
         {groups.map(({ age, items }) => (
           <section key={age ?? "found"} aria-label={age ? words.conversations.ages[age] : undefined}>
             {age && <h2>{words.conversations.ages[age]}</h2>}
@@ -66,7 +69,7 @@ export const ConversationNav = memo(function ConversationNav({ onChosen }: { onC
             </ul>
           </section>
         ))}
-        {shown.status === "ready" && !shown.items.length && (
+        {shown.status === "ready" && !shown.items.length && (shown.query || !(shown.pinned.length + shown.folders.length)) && (
           <p className="conversations-note">{shown.query ? words.conversations.noneFound(shown.query) : words.conversations.none}</p>
         )}
         {shown.status === "failed" && (
@@ -91,7 +94,7 @@ export const ConversationNav = memo(function ConversationNav({ onChosen }: { onC
 function moveInList(event: KeyboardEvent<HTMLElement>, { query, status }: ConversationList): void {
   const field = event.currentTarget.querySelector<HTMLInputElement>("#search");
   const links = [...event.currentTarget.querySelectorAll<HTMLElement>(".entry > a")];
-  const places = [...(field ? [field] : []), ...links];
+  const places = [...event.currentTarget.querySelectorAll<HTMLElement>("#search, .folder-toggle, .entry > a")];
   const at = places.findIndex((place) => place === event.target);
   if (at < 0 || event.ctrlKey || event.metaKey || event.altKey || event.nativeEvent.isComposing) return;
   const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
@@ -99,6 +102,92 @@ function moveInList(event: KeyboardEvent<HTMLElement>, { query, status }: Conver
     event.preventDefault();
     places[at + by]?.focus();
   } else if (event.key === "Enter" && event.target === field && status === "ready" && field?.value.trim() === query) links[0]?.click();
+}
+
+interface GroupProps {
+  current: string | null;
+  onChosen: () => void;
+}
+
+/** Pinned conversations, the last changed first. */
+function Pinned({ current, onChosen }: GroupProps) {
+  const pinned = useSelect((state) => state.conversations.pinned);
+  if (!pinned.length) return null;
+  return (
+    <section aria-label={words.conversations.pinned}>
+      <h2>{words.conversations.pinned}</h2>
+      <ul>
+        {pinned.map((one) => (
+          <Entry key={one.id} conversation={one} query="" isCurrent={one.id === current} onChosen={onChosen} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+/** A folder. It loads its conversations when it is opened. */
+function FolderSection({ name, current, onChosen }: GroupProps & { name: string }) {
+  const { conversations } = useServices();
+  const [isOpen, setIsOpen] = useState(() => conversations.openFolders.includes(name));
+  const [isRenaming, setIsRenaming] = useState(false);
+  const filed = useSelect((state) => state.conversations.filed);
+  const cursor = useSelect((state) => state.conversations.folderCursors[name]);
+  const items = useMemo(() => filed.filter((one) => one.folder === name), [filed, name]);
+  const list = useId();
+  const toggle = () => {
+    conversations.showFolder(name, !isOpen);
+    setIsOpen(!isOpen);
+  };
+  return (
+    <section className="folder" aria-label={words.conversations.folder(name)}>
+      {isRenaming ? (
+        <div className="folder-head">
+          <TitleField
+            title={name}
+            maxLength={MAX_FOLDER_CHARS}
+            label={words.conversations.folderName}
+            onDone={(value) => {
+              setIsRenaming(false);
+              if (value !== null && value !== name) void conversations.renameFolder(name, value);
+            }}
+          />
+        </div>
+      ) : (
+        <h2 className="folder-head">
+          <button type="button" className="folder-toggle" aria-expanded={isOpen} aria-controls={list} onClick={toggle} onKeyDown={(event) => event.key === "F2" && setIsRenaming(true)}>
+            <Icon name={isOpen ? "down" : "right"} />
+            <span dir="auto">{name}</span>
+          </button>
+          <span className="entry-tools">
+            <button type="button" className="tool is-small" onClick={() => setIsRenaming(true)} aria-label={words.conversations.renameFolder(name)} title={words.menu.rename}>
+              <Icon name="pencil" />
+            </button>
+            <button
+              type="button"
+              className="tool is-small"
+              onClick={() => confirm(words.conversations.removeFolderSure(name)) && void conversations.renameFolder(name, null)}
+              aria-label={words.conversations.removeFolder(name)}
+              title={words.remove}
+            >
+              <Icon name="close" />
+            </button>
+          </span>
+        </h2>
+      )}
+      <div id={list} hidden={!isOpen}>
+        <ul>
+          {items.map((one) => (
+            <Entry key={one.id} conversation={one} query="" isCurrent={one.id === current} onChosen={onChosen} />
+          ))}
+        </ul>
+        {cursor && (
+          <button type="button" className="link conversations-note" onClick={() => void conversations.loadFolder(name, { isMore: true })}>
+            {words.conversations.moreInFolder}
+          </button>
+        )}
+      </div>
+    </section>
+  );
 }
 
 function Search() {
@@ -148,8 +237,13 @@ const Entry = memo(function Entry({ conversation, query, isCurrent, onChosen }: 
   const [isRenaming, setIsRenaming] = useState(false);
   const waits = useSelect((state) => waitBadge(conversation, state.threads[conversation.id], state.me));
   const title = titleOf(conversation);
+  // The one in view is read in a moment.
+  const isUnread = conversation.is_unread === true && !isCurrent;
   const hit = hitOf(conversation, query);
   const route: Route = { page: "chat", conversationId: conversation.id, ...(hit ? { passage: hit } : {}) };
+  const pin = () => void conversations.pin(conversation.id, !conversation.is_pinned);
+  const move = () => conversations.askFolder(conversation.id);
+  const remove = () => void conversations.remove(conversation.id);
   if (isRenaming)
     return (
       <li className="entry is-renaming">
@@ -160,7 +254,7 @@ const Entry = memo(function Entry({ conversation, query, isCurrent, onChosen }: 
       </li>
     );
   return (
-    <li className={isCurrent ? "entry is-current" : "entry"}>
+    <li className={["entry", isCurrent && "is-current", isUnread && "is-unread"].filter(Boolean).join(" ")}>
       <a
         href={pathOf(route)}
         aria-current={isCurrent ? "page" : undefined}
@@ -171,11 +265,20 @@ const Entry = memo(function Entry({ conversation, query, isCurrent, onChosen }: 
           onChosen();
         }}
         onDoubleClick={() => setIsRenaming(true)}
+        aria-keyshortcuts="F2 P M Delete"
+        onKeyDown={(event) => {
+          const act = keyAction(event, { rename: () => setIsRenaming(true), pin, move, remove });
+          if (!act) return;
+          event.preventDefault();
+          event.stopPropagation();
+          act();
+        }}
       >
         <span className="entry-title" dir="auto">
           {title}
         </span>
         {waits && <span className={waits === "yours" ? "entry-badge is-yours" : "entry-badge"}>{words.conversations.waits[waits]}</span>}
+        {isUnread && !conversation.running_turn && <span className="unread" role="img" aria-label={words.conversations.unread} />}
         {conversation.running_turn && !waits && <span className="pulse" role="img" aria-label={words.conversations.running} />}
         {conversation.snippet && (
           <span className="entry-snippet" dir="auto">
@@ -184,10 +287,16 @@ const Entry = memo(function Entry({ conversation, query, isCurrent, onChosen }: 
         )}
       </a>
       <span className="entry-tools">
+        <button type="button" className="tool is-small only-wide" onClick={pin} aria-pressed={conversation.is_pinned ?? false} aria-label={words.conversations.pin(title)} title={conversation.is_pinned ? words.menu.unpin : words.menu.pin}>
+          <Icon name="pin" />
+        </button>
+        <button type="button" className="tool is-small only-wide" onClick={move} aria-label={words.conversations.move(title)} title={words.menu.move}>
+          <Icon name="folder" />
+        </button>
         <button type="button" className="tool is-small" onClick={() => setIsRenaming(true)} aria-label={words.conversations.rename(title)} title={words.menu.rename}>
           <Icon name="pencil" />
         </button>
-        <button type="button" className="tool is-small" onClick={() => void conversations.remove(conversation.id)} aria-label={words.conversations.delete(title)} title={words.menu.delete}>
+        <button type="button" className="tool is-small" onClick={remove} aria-label={words.conversations.delete(title)} title={words.menu.delete}>
           <Icon name="trash" />
         </button>
       </span>
@@ -195,8 +304,14 @@ const Entry = memo(function Entry({ conversation, query, isCurrent, onChosen }: 
   );
 });
 
+/** What a key does to the conversation that has the focus in the list. */
+function keyAction(event: KeyboardEvent, { rename, pin, move, remove }: Record<"rename" | "pin" | "move" | "remove", () => void>): (() => void) | undefined {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey || event.nativeEvent.isComposing) return undefined;
+  return { F2: rename, p: pin, m: move, Delete: remove }[event.key];
+}
+
 /** The field for a new title. Enter, or leaving the field, saves it; Escape keeps the old one. */
-export function TitleField({ title, onDone }: { title: string; onDone: (title: string | null) => void }) {
+export function TitleField({ title, maxLength = 200, label = words.conversations.renameLabel, onDone }: { title: string; maxLength?: number; label?: string; onDone: (title: string | null) => void }) {
   const [value, setValue] = useState(title);
   const isDone = useRef(false);
   const field = useRef<HTMLInputElement>(null);
@@ -213,14 +328,15 @@ export function TitleField({ title, onDone }: { title: string; onDone: (title: s
       className="title-field"
       dir="auto"
       value={value}
-      maxLength={200}
-      aria-label={words.conversations.renameLabel}
+      maxLength={maxLength}
+      aria-label={label}
       onChange={(event) => setValue(event.target.value)}
       onBlur={() => done(value.trim() || null)}
       onKeyDown={(event) => {
         if (event.key !== "Enter" && event.key !== "Escape") return;
-        // Escape closes only the field, not the list around it.
+        // Escape closes only the field, not the list around it. Enter must not press the button that gets the focus next.
         event.stopPropagation();
+        event.preventDefault();
         done(event.key === "Enter" ? value.trim() || null : null);
       }}
     />
@@ -231,9 +347,9 @@ export function TitleField({ title, onDone }: { title: string; onDone: (title: s
 function useFocusAfterRename(field: { current: HTMLElement | null }): void {
   useLayoutEffect(() => {
     const element = field.current;
-    const place = element?.closest("li, header");
+    const place = element?.closest("li, header, .folder");
     return () => {
-      if (element && document.activeElement === element) queueMicrotask(() => place?.querySelector<HTMLElement>("a, summary")?.focus());
+      if (element && document.activeElement === element) queueMicrotask(() => place?.querySelector<HTMLElement>("a, summary, .folder-toggle")?.focus());
     };
   }, [field]);
 }

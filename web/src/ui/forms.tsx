@@ -2,6 +2,7 @@
 import { type ReactNode, useId, useState } from "react";
 
 import { words } from "../words";
+import { Icon } from "./Icon";
 
 interface FieldProps {
   label: string;
@@ -13,9 +14,12 @@ interface FieldProps {
   type?: "text" | "number" | "url";
   isRequired?: boolean;
   isDisabled?: boolean;
+  /** Of a number. */
+  max?: number;
+  step?: number;
 }
 
-export function Field({ label, hint, value, onChange, rows, isCode, type = "text", isRequired, isDisabled }: FieldProps) {
+export function Field({ label, hint, value, onChange, rows, isCode, type = "text", isRequired, isDisabled, max, step }: FieldProps) {
   const id = useId();
   const shared = {
     id,
@@ -30,7 +34,7 @@ export function Field({ label, hint, value, onChange, rows, isCode, type = "text
   return (
     <div className="field">
       <label htmlFor={id}>{label}</label>
-      {rows ? <textarea {...shared} rows={rows} /> : <input {...shared} type={type} {...(type === "number" ? { min: 0 } : {})} autoComplete="off" />}
+      {rows ? <textarea {...shared} rows={rows} /> : <input {...shared} type={type} {...(type === "number" ? { min: 0, max, step } : {})} autoComplete="off" />}
       {hint && (
         <p id={`${id}-hint`} className="faint">
           {hint}
@@ -86,5 +90,14 @@ export function ConfirmButton({ label, ariaLabel, question, onConfirm }: { label
         {words.settings.notSure}
       </button>
     </span>
+  );
+}
+
+/** A button that removes one of several things in a form. */
+export function RemoveButton({ name, onRemove }: { name: string; onRemove: () => void }) {
+  return (
+    <button type="button" className="tool" onClick={onRemove} aria-label={words.settings.removeNamed(name)} title={words.remove}>
+      <Icon name="trash" />
+    </button>
   );
 }

@@ -1,7 +1,8 @@
 /**
  * How requests say who sends them. The page has a cookie, which the browser adds. An embedded chat has tokens instead, and
- * sends no cookie: the browser may have one of another user.
+ * sends no cookie: the browser may have one of another user. A share link is its own permission, so it sends no cookie either.
  */
+import { isShared } from "./addresses";
 
 export interface TokenSource {
   /** The newest token; null while there is none. */
@@ -19,7 +20,14 @@ export function sendTokens(tokens: TokenSource): void {
 
 /** `fetch` with the credentials of this document. A request that is refused for its token is sent again with another. */
 export const fetchAs: typeof fetch = (path, init) =>
-  source === null ? fetch(path, { ...init, credentials: "same-origin" }) : fetchFrom(source, path, init);
+  isShared ? fetchShared(path, init) : source === null ? fetch(path, { ...init, credentials: "same-origin" }) : fetchFrom(source, path, init);
+
+/** The token of the link follows `#`. It is sent in a header, because addresses are written to logs. */
+function fetchShared(...[path, init]: Parameters<typeof fetch>): Promise<Response> {
+  const headers = new Headers(init?.headers);
+  headers.set("turnkeep-share", location.hash.slice(1));
+  return fetch(path, { ...init, headers, credentials: "omit", referrerPolicy: "no-referrer" });
+}
 
 async function fetchFrom(tokens: TokenSource, ...[path, init]: Parameters<typeof fetch>): Promise<Response> {
   const token = tokens.token ?? (await tokens.renew(null));

@@ -88,7 +88,7 @@ export const Composer = memo(function Composer({ threadId, choice, onChoice }: P
       <UploadList uploads={attached} />
       <textarea
         id="message"
-        dir="auto"
+        dir={text ? "auto" : undefined} // the placeholder is written as the page is
         ref={area}
         rows={1}
         value={text}

@@ -1,23 +1,30 @@
 /** Draws markdown tokens as elements, one by one. There is no innerHTML anywhere. */
 import type { Token, Tokens } from "marked";
-import { createElement, Fragment, memo, type ReactNode, useEffect, useMemo, useRef, useState } from "react";
+import { createElement, Fragment, lazy, memo, type ReactNode, Suspense, useEffect, useMemo, useRef, useState } from "react";
 
+import { saveText } from "../../effects/export";
+import type { PreviewKind } from "../../preview/messages";
 import { words } from "../../words";
 import { CopyButton } from "../CopyButton";
-import { type CitationToken, decodeEntities, type MathsToken, parse, type Parsed, parseGrowing, pieces, safeHref } from "./parser";
+import { Icon } from "../Icon";
+import { useOpened } from "../thread/Disclosure";
+import { decodeEntities, safeHref } from "./links";
+import { type CitationToken, type MathsToken, parse, type Parsed, parseGrowing, pieces } from "./parser";
+
+const PreviewFrame = lazy(() => import("./PreviewFrame"));
 
 export interface Cites {
   /** The element for `[number]`, or null if no source has this number; then it stays plain text. */
   draw: (number: number) => ReactNode;
 }
 
-interface Props {
+export interface MarkdownProps {
   text: string;
   isGrowing?: boolean;
   cites?: Cites | undefined;
 }
 
-export function Markdown({ text, isGrowing = false, cites }: Props) {
+export function Markdown({ text, isGrowing = false, cites }: MarkdownProps) {
   const before = useRef<Parsed | null>(null);
   const tokens = useMemo(() => {
     if (!isGrowing) return parse(text);
@@ -72,11 +79,11 @@ function drawBlock(token: Token, cites: Cites | undefined, isOpen: boolean, dir:
     case "maths":
       return <Maths text={(token as MathsToken).text} isBlock />;
     case "blockquote":
-      return <blockquote dir={dir}>{blocks(token.tokens, cites)}</blockquote>;
+      return <blockquote dir={dir}>{blocks(token.tokens, cites, isOpen)}</blockquote>;
     case "list":
-      return drawList(token as Tokens.List, cites, dir);
+      return drawList(token as Tokens.List, cites, isOpen, dir);
     case "table":
-      return drawTable(token as Tokens.Table, cites, dir);
+      return <TableBlock isOpen={isOpen}>{drawTable(token as Tokens.Table, cites, dir)}</TableBlock>;
     case "hr":
       return <hr />;
     case "html":
@@ -90,15 +97,16 @@ function drawBlock(token: Token, cites: Cites | undefined, isOpen: boolean, dir:
   }
 }
 
-function blocks(tokens: Token[] | undefined, cites: Cites | undefined): ReactNode {
-  return tokens?.map((token, at) => <Fragment key={at}>{drawBlock(token, cites, false, undefined)}</Fragment>);
+/** Blocks inside of another one. If that one may still grow, so may its last block. */
+function blocks(tokens: Token[] | undefined, cites: Cites | undefined, isOpen: boolean): ReactNode {
+  return tokens?.map((token, at) => <Fragment key={at}>{drawBlock(token, cites, isOpen && at === tokens.length - 1, undefined)}</Fragment>);
 }
 
-function drawList(list: Tokens.List, cites: Cites | undefined, dir: Direction): ReactNode {
+function drawList(list: Tokens.List, cites: Cites | undefined, isOpen: boolean, dir: Direction): ReactNode {
   const items = list.items.map((item, at) => (
     <li key={at} className={item.task ? "task" : undefined}>
       {item.task && <input type="checkbox" checked={item.checked ?? false} disabled readOnly aria-label={item.checked ? "done" : "to do"} />}
-      {blocks(item.tokens.filter((token) => token.type !== "checkbox"), cites)}
+      {blocks(item.tokens.filter((token) => token.type !== "checkbox"), cites, isOpen && at === list.items.length - 1)}
     </li>
   ));
   if (!list.ordered) return <ul dir={dir}>{items}</ul>;
@@ -113,20 +121,41 @@ function drawTable(table: Tokens.Table, cites: Cites | undefined, dir: Direction
   const cell = (one: Tokens.TableCell, at: number, isHead: boolean) =>
     createElement(isHead ? "th" : "td", { key: at, className: one.align ? `to-${one.align}` : undefined, ...(isHead ? { scope: "col" } : {}) }, inline(one.tokens, cites));
   return (
-    <div className="table" role="region" aria-label="Table" tabIndex={0}>
-      <table dir={dir}>
-        <thead>
-          <tr>{table.header.map((one, at) => cell(one, at, true))}</tr>
-        </thead>
-        <tbody>
-          {table.rows.map((row, at) => (
-            <tr key={at}>{row.map((one, place) => cell(one, place, false))}</tr>
-          ))}
-        </tbody>
-      </table>
+    <table dir={dir}>
+      <thead>
+        <tr>{table.header.map((one, at) => cell(one, at, true))}</tr>
+      </thead>
+      <tbody>
+        {table.rows.map((row, at) => (
+          <tr key={at}>{row.map((one, place) => cell(one, place, false))}</tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+/** A table, and once it is complete the buttons that give it to a spreadsheet. */
+function TableBlock({ isOpen, children }: { isOpen: boolean; children: ReactNode }) {
+  const place = useRef<HTMLDivElement>(null);
+  const csv = async () => (await import("./copies")).csvOf(place.current?.querySelector("table") ?? null);
+  return (
+    <div className="table-block">
+      <div ref={place} className="table" role="region" aria-label={words.thread.table} tabIndex={0}>
+        {children}
+      </div>
+      {!isOpen && (
+        <div className="table-tools">
+          <CopyButton text={csv} label={words.thread.copyCsv} />
+          <button type="button" className="tool" onClick={() => void csv().then(saveCsv)} aria-label={words.thread.saveCsv} title={words.thread.saveCsv}>
+            <Icon name="download" />
+          </button>
+        </div>
+      )}
     </div>
   );
 }
+
+const saveCsv = (text: string): void => saveText(`${words.thread.tableFile}.csv`, text, "text/csv");
 
 function inline(tokens: Token[] | undefined, cites: Cites | undefined): ReactNode {
   return tokens?.map((token, at) => <Fragment key={at}>{drawInline(token, cites)}</Fragment>);
@@ -194,16 +223,49 @@ const MAX_CHARS = 60_000;
 /** A growing block is coloured again when nothing was added for this long. */
 const PAUSE_MS = 120;
 
-/** A code block: its language, a button that copies it, and colours once the highlighter has been loaded. */
-const Code = memo(function Code({ text, language, isOpen }: { text: string; language: string; isOpen: boolean }) {
+/** What a block of this language can be drawn as; null for code that is only read. */
+function previewKind(language: string, text: string): PreviewKind | null {
+  const name = language.toLowerCase();
+  if (name === "mermaid") return text.length > 50_000 ? null : "mermaid";
+  if (text.length > 400_000) return null;
+  if (name === "html" || name === "htm" || name === "xhtml") return "html";
+  return name === "svg" || (name === "xml" && /^\s*(?:<\?xml[^>]*>\s*)?<svg[\s>]/.test(text)) ? "svg" : null;
+}
+
+/**
+ * A code block: its language, its buttons, and colours once the highlighter has been loaded. Buttons that look at the whole
+ * text come when it is complete: nothing is drawn while it is written.
+ */
+export const Code = memo(function Code({ text, language, isOpen }: { text: string; language: string; isOpen: boolean }) {
   const coloured = useColoured(text, language, isOpen);
+  const [isPreview, setIsPreview] = useOpened(() => `preview:${text}`);
+  const [isWrapped, setIsWrapped] = useOpened(() => `wrap:${text}`);
+  const kind = isOpen ? null : previewKind(language, text);
+  const isDrawn = kind !== null && isPreview;
   return (
-    <figure className="code" dir="ltr">
+    <figure className={isWrapped ? "code is-wrapped" : "code"} dir="ltr">
       <figcaption>
-        <span>{language || "text"}</span>
+        <span className="code-language">{language || "text"}</span>
+        {kind && (
+          <button type="button" className="code-switch" aria-pressed={isDrawn} onClick={() => setIsPreview(!isPreview)}>
+            <Icon name="eye" />
+            {words.preview.show}
+          </button>
+        )}
+        {!isOpen && !isDrawn && (
+          <button type="button" className="tool" aria-pressed={isWrapped} onClick={() => setIsWrapped(!isWrapped)} aria-label={words.thread.wrap} title={words.thread.wrap}>
+            <Icon name="wrap" />
+          </button>
+        )}
         <CopyButton text={text} label={words.thread.copyCode} />
       </figcaption>
-      <pre tabIndex={0} aria-label={language || "code"} role="region">
+      {isDrawn && (
+        <Suspense fallback={<p className="preview-note">{words.preview.loading}</p>}>
+          <PreviewFrame kind={kind} text={text} />
+        </Suspense>
+      )}
+      {/* On paper the code is printed, so it stays in the document. */}
+      <pre tabIndex={0} aria-label={language || words.thread.code} role="region" hidden={isDrawn}>
         <code>
           {coloured.nodes}
           {coloured.rest}

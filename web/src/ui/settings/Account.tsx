@@ -1,13 +1,17 @@
 /** The user's own account: who they are, sign-out, and the browsers in which they are signed in. */
+import { useState } from "react";
+
 import { endMySession, endOtherSessions, mySessions } from "../../effects/requests";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
-import { ConfirmButton } from "../forms";
+import { ConfirmButton, SwitchField } from "../forms";
+import { LanguageSwitch } from "../LanguageSwitch";
 import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
 import { SessionList } from "./SessionList";
 
 export function Account() {
-  const { session } = useServices();
+  const { session, notifications, notices } = useServices();
+  const [isNotified, setIsNotified] = useState(notifications.isOn);
   const me = useSelect((state) => state.me);
   const found = useLoaded(mySessions);
   const { error, submit } = useSubmit();
@@ -24,6 +28,10 @@ export function Account() {
             <dd>{me.user?.external_id ?? "—"}</dd>
             <dt>{words.account.role}</dt>
             <dd>{words.people.roles[me.role === "member" ? "member" : "admin"]}</dd>
+            <dt>{words.menu.language}</dt>
+            <dd>
+              <LanguageSwitch />
+            </dd>
           </dl>
           <ErrorText text={error} />
           <div className="form-foot">
@@ -31,6 +39,22 @@ export function Account() {
               {words.account.signOut}
             </button>
           </div>
+        </section>
+      )}
+      {notifications.isSupported && (
+        <section className="card" aria-labelledby="notify">
+          <h2 id="notify">{words.notify.title}</h2>
+          <SwitchField
+            label={words.notify.label}
+            hint={words.notify.hint}
+            isOn={isNotified}
+            onChange={(isOn) =>
+              void notifications.turn(isOn).then((isNow) => {
+                setIsNotified(isNow);
+                if (isOn && !isNow) notices.show(words.notify.refused, "error");
+              })
+            }
+          />
         </section>
       )}
       <div className="intro">

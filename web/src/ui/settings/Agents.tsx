@@ -5,8 +5,10 @@ import type { Agent } from "@turnkeep/client";
 import { agents, deleteAgent } from "../../effects/requests";
 import { words } from "../../words";
 import { useServices } from "../context";
+import { Avatar } from "../Avatar";
 import { ConfirmButton } from "../forms";
 import { Icon } from "../Icon";
+import { RouteLink } from "../RouteLink";
 import { ErrorText, LoadStatus, useLoaded, useSubmit } from "../requestState";
 import { AgentForm } from "./AgentForm";
 
@@ -39,10 +41,14 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
       <ul className="items">
         {found.value.data.map((agent) => (
           <li key={agent.id} className="item">
+            <Avatar agent={agent} />
             <div className="item-text">
               <strong>{agent.name}</strong>
-              <span className="faint">{summary(agent)}</span>
+              <span className="faint">{agent.description || summary(agent)}</span>
             </div>
+            <RouteLink className="button" route={{ page: "chat", conversationId: null, agentId: agent.id }} aria-label={words.settings.chatWith(agent.name)}>
+              {words.settings.chat}
+            </RouteLink>
             {isAdmin && (
               <>
                 <button type="button" className="button" onClick={() => setEdited(agent)} aria-label={words.settings.editAgent(agent.name)}>

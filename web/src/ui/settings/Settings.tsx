@@ -8,16 +8,19 @@ import { useSelect, useServices } from "../context";
 import { Head } from "../Head";
 import { Account } from "./Account";
 import { Agents } from "./Agents";
+import { Files } from "./Files";
+import { FeedbackSection } from "./Feedback";
 import { Keys } from "./Keys";
 import { Pages } from "./Pages";
 import { People } from "./People";
+import { Shares } from "./Shares";
 import { Tables } from "./Tables";
 import { UsageSection } from "./Usage";
 import { Webhooks } from "./Webhooks";
 
 /** Sections that not every server has, and the route that a server must have for them. */
-const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables", webhooks: "/v1/webhooks" };
-const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys", "people", "webhooks"]);
+const NEEDS: Readonly<Partial<Record<Section, string>>> = { pages: "/v1/pages", tables: "/v1/tables", files: "/v1/files", webhooks: "/v1/webhooks", shares: "/v1/shares", feedback: "/v1/feedback" };
+const FOR_ADMINS: ReadonlySet<Section> = new Set(["keys", "people", "feedback", "webhooks"]);
 
 interface Props {
   section: Section;
@@ -63,8 +66,11 @@ export default function Settings({ section, item, onMenu }: Props) {
         {shown === "agents" && <Agents isAdmin={admin} />}
         {shown === "keys" && <Keys />}
         {shown === "pages" && <Pages isAdmin={admin} item={item} />}
+        {shown === "files" && <Files item={item} />}
         {shown === "people" && <People />}
+        {shown === "feedback" && <FeedbackSection />}
         {shown === "webhooks" && <Webhooks />}
+        {shown === "shares" && <Shares isAdmin={admin} />}
         {shown === "account" && <Account />}
         {shown === "tables" && <Tables isAdmin={admin} item={item} />}
       </div>

@@ -1,7 +1,9 @@
-/** Tables, which agents search. Every member can read them here; admins import them from CSV files. */
-import { useEffect, useRef } from "react";
+/** Tables, which agents search. Every member can read and export them here; admins import and change them. */
+import { useEffect, useRef, useState } from "react";
 
-import { deleteTable, importRows, importTable, tables } from "../../effects/requests";
+import type { TableRow } from "@turnkeep/client";
+import { exportTable } from "../../effects/export";
+import { csvAddress, deleteTable, importRows, importTable, tables } from "../../effects/requests";
 import type { KnowledgeItem, Route } from "../../state/route";
 import { words } from "../../words";
 import { ConfirmButton } from "../forms";
@@ -9,6 +11,7 @@ import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit } from "../
 import { RouteLink } from "../RouteLink";
 import { BackLink } from "../source/SourceHeader";
 import { TableView } from "../source/TableView";
+import { RowForm, TableForm } from "./TableForms";
 
 const ALL = { page: "settings", section: "tables" } as const satisfies Route;
 
@@ -16,6 +19,8 @@ export function Tables({ isAdmin, item }: { isAdmin: boolean; item: KnowledgeIte
   const found = useLoadedList(tables);
   const { isSubmitting, error, submit } = useSubmit();
   const opened = item?.kind === "table" ? item : null;
+  const [edited, setEdited] = useState<{ tableId: string; what: TableRow | "new" | "table" } | null>(null);
+  const what = edited?.tableId === opened?.id ? (edited?.what ?? null) : null;
   const { reload } = found;
   // The table that was open may have more rows now.
   useEffect(() => {
@@ -28,9 +33,41 @@ export function Tables({ isAdmin, item }: { isAdmin: boolean; item: KnowledgeIte
         <TableView
           id={opened.id}
           row={opened.row}
+          {...(isAdmin ? { onEdit: (row: TableRow) => setEdited({ tableId: opened.id, what: row }) } : {})}
+          above={(table, again) => {
+            const close = () => setEdited(null);
+            const saved = () => {
+              close();
+              again();
+            };
+            if (what === null) return null;
+            if (what === "table") return <TableForm table={table} onClose={close} onSaved={saved} />;
+            const row = what === "new" ? null : what;
+            return <RowForm key={row?.row ?? 0} table={table} row={row} onClose={close} onSaved={saved} />;
+          }}
           tools={(table, again) => (
             <>
               <BackLink route={ALL} />
+              {table && (
+                <>
+                  <a className="button" href={csvAddress(table.id)} download>
+                    {words.settings.exportCsv}
+                  </a>
+                  <button type="button" className="button" disabled={isSubmitting} onClick={() => void submit(() => exportTable(table))}>
+                    {words.settings.exportJson}
+                  </button>
+                </>
+              )}
+              {isAdmin && table && (
+                <>
+                  <button type="button" className="button" onClick={() => setEdited({ tableId: table.id, what: "table" })}>
+                    {words.settings.editTable}
+                  </button>
+                  <button type="button" className="button" onClick={() => setEdited({ tableId: table.id, what: "new" })}>
+                    {words.settings.newRow}
+                  </button>
+                </>
+              )}
               {isAdmin && table && <CsvButton label={words.settings.addRows} isBusy={isSubmitting} onFile={(file) => void submit(() => importRows(table.id, file)).then(again)} />}
             </>
           )}

@@ -1,18 +1,19 @@
-/** The usage of this month, and the limits of the workspace. */
+/** The usage of this month, the dashboard of usage, and the limits of the workspace. */
 import { useEffect, useState } from "react";
 
 import type { Workspace } from "@turnkeep/client";
 import { changeWorkspace, usage, workspaces } from "../../effects/requests";
-import { words } from "../../words";
+import { costInWords, countInWords, monthInWords, words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Field, SelectField } from "../forms";
 import { ErrorText, LoadStatus, useLoaded, useSubmit, useUnsaved } from "../requestState";
+import { LimitList, UsageDashboard } from "./UsageDashboard";
 
 export function UsageSection({ isAdmin }: { isAdmin: boolean }) {
   const month = useLoaded(usage);
   const found = useLoaded(workspaces);
   if (!month.value) return <LoadStatus error={month.error} onRetry={month.reload} />;
-  const { messages, by_source: by, input_tokens: read, output_tokens: written, limit } = month.value;
+  const { messages, by_source: by, input_tokens: read, output_tokens: written, limit, cost, limits } = month.value;
   const own = found.value?.data[0];
   return (
     <>
@@ -22,23 +23,30 @@ export function UsageSection({ isAdmin }: { isAdmin: boolean }) {
           <div>
             <dt>{words.settings.messages}</dt>
             <dd>
-              {messages.toLocaleString("en")} <small>{limit === null || limit === undefined ? words.settings.noLimit : words.settings.ofLimit(limit)}</small>
+              {countInWords(messages)} <small>{limit === null || limit === undefined ? words.settings.noLimit : words.settings.ofLimit(limit)}</small>
             </dd>
           </div>
           <div>
             <dt>{words.settings.inputTokens}</dt>
-            <dd>{read.toLocaleString("en")}</dd>
+            <dd>{countInWords(read)}</dd>
           </div>
           <div>
             <dt>{words.settings.outputTokens}</dt>
-            <dd>{written.toLocaleString("en")}</dd>
+            <dd>{countInWords(written)}</dd>
           </div>
+          {typeof cost === "number" && (
+            <div>
+              <dt>{words.usage.cost}</dt>
+              <dd>{costInWords(cost)}</dd>
+            </div>
+          )}
         </dl>
-        {limit !== null && limit !== undefined && <meter min={0} max={Math.max(limit, 1)} high={limit * 0.85} value={messages} aria-label={words.settings.messages} />}
+        <LimitList limits={limits ?? []} />
         <p className="faint">
-          {by.ui.toLocaleString("en")} {words.settings.fromPage}, {by.api.toLocaleString("en")} {words.settings.fromApi}
+          {countInWords(by.ui)} {words.settings.fromPage}, {countInWords(by.api)} {words.settings.fromApi}
         </p>
       </section>
+      <UsageDashboard isAdmin={isAdmin} thisMonth={month.value.month} />
       {own && isAdmin && <Limits key={own.id} workspace={own} onSaved={found.reload} />}
     </>
   );
@@ -103,8 +111,3 @@ function Limits({ workspace, onSaved }: { workspace: Workspace; onSaved: () => v
 
 const limitAsText = (value: number | null): string => (value === null ? "" : String(value));
 export const limitFromText = (text: string): number | null => (text.trim() === "" ? null : Number(text));
-
-function monthInWords(month: string): string {
-  const [year, number] = month.split("-").map(Number);
-  return new Date(year ?? 0, (number ?? 1) - 1).toLocaleDateString("en", { month: "long", year: "numeric" });
-}

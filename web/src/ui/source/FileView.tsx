@@ -1,14 +1,17 @@
-/** A file: its text with the cited passage marked, and a link to download it. */
-import { type ReactNode, useCallback, useMemo, useRef } from "react";
+/** A file: its content, with the cited passage marked, a link to download it, and a button that saves it for the workspace. */
+import { type ReactNode, useCallback } from "react";
 
-import { readFile, readText } from "../../effects/requests";
+import type { StoredFile } from "@turnkeep/client";
+import { readFile, saveFile } from "../../effects/requests";
 import type { Passage } from "../../state/route";
 import { sizeInWords, words } from "../../words";
+import { useServices } from "../context";
 import { Icon } from "../Icon";
-import { useLoaded } from "../requestState";
-import { isPicture, Preview, useDownload } from "../thread/Files";
-import { usePassage } from "./citedPassage";
-import { LoadProblem, SourceHeader, SourceNote } from "./SourceHeader";
+import { fileContent } from "../../wire/addresses";
+import { ErrorText, useLoaded, useSubmit } from "../requestState";
+import { isPicture, useAddress, useDownload } from "../thread/Files";
+import { FileContent } from "./FileContent";
+import { LoadProblem, SourceHeader } from "./SourceHeader";
 
 interface Props {
   id: string;
@@ -17,6 +20,7 @@ interface Props {
 }
 
 export function FileView({ id, passage, tools }: Props) {
+  const { host } = useServices();
   const loaded = useLoaded(useCallback(() => readFile(id), [id]));
   const file = loaded.value?.id === id ? loaded.value : null;
   const link = useDownload(id, file?.name ?? "");
@@ -26,42 +30,38 @@ export function FileView({ id, passage, tools }: Props) {
       <SourceHeader kind="file" title={file?.name ?? null} about={about} tools={tools} />
       {!file && <LoadProblem loaded={loaded} missing={words.source.fileGone} />}
       {file && (
-        <p>
+        <div className="file-buttons">
           <a className="button is-link" {...link}>
             <Icon name="download" />
             {words.source.download}
           </a>
-        </p>
-      )}
-      {file && isPicture(file.mime_type) && (
-        <div className="panel-picture">
-          <Preview file={{ file_id: file.id, name: file.name, mime_type: file.mime_type, size: file.size }} />
+          {file.conversation_id !== null && !host && <SaveButton id={file.id} />}
         </div>
       )}
-      {file && !isPicture(file.mime_type) && <FileContent id={id} passage={passage} />}
+      {file && isPicture(file.mime_type) && <Picture file={file} />}
+      {file && !isPicture(file.mime_type) && <FileContent key={id} file={file} passage={passage} />}
     </>
   );
 }
 
-function FileContent({ id, passage }: { id: string; passage: Passage | undefined }) {
-  const loaded = useLoaded(useCallback(() => readText(id), [id]));
-  const text = useRef<HTMLDivElement>(null);
-  const content = loaded.value?.file_id === id ? loaded.value : null;
-  const parts = useMemo(() => content?.text.split("\f") ?? [], [content]);
-  const found = usePassage(text, passage, content !== null);
-  if (!content)
-    return loaded.error === null ? <p className="faint">{words.source.readingFile}</p> : <SourceNote text={loaded.error} />;
+function Picture({ file }: { file: StoredFile }) {
+  const src = useAddress(fileContent(file.id), () => undefined);
+  return (
+    <div className="panel-picture">
+      <img src={src} alt={file.name} />
+    </div>
+  );
+}
+
+/** Copies the file into the workspace's Files. */
+function SaveButton({ id }: { id: string }) {
+  const { isSubmitting, error, submit } = useSubmit();
   return (
     <>
-      {found === "nowhere" && <SourceNote text={words.source.passageGone} />}
-      <div ref={text} className="panel-text panel-plain">
-        {parts.map((part, at) => (
-          <section key={at}>
-            {content.unit && <h3>{words.source.part(content.unit, at + 1)}</h3>}
-            <pre>{part.trim()}</pre>
-          </section>
-        ))}
-      </div>
+      <button type="button" className="button" disabled={isSubmitting} onClick={() => void submit(() => saveFile(id), words.files.saved)}>
+        {words.files.save}
+      </button>
+      <ErrorText text={error} />
     </>
   );
 }

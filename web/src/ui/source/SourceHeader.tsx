@@ -7,8 +7,8 @@ import { Icon, type IconName } from "../Icon";
 import { LoadStatus } from "../requestState";
 import { RouteLink } from "../RouteLink";
 
-type Kind = "page" | "table" | "file";
-const ICONS: Readonly<Record<Kind, IconName>> = { page: "page", table: "table", file: "file" };
+type Kind = "page" | "table" | "file" | "files";
+const ICONS: Readonly<Record<Kind, IconName>> = { page: "page", table: "table", file: "file", files: "clip" };
 
 export function SourceHeader({ kind, title, about, tools }: { kind: Kind; title: string | null; about: string | null; tools: ReactNode }) {
   return (

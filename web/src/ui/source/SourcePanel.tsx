@@ -1,4 +1,4 @@
-/** A page, a table or a file that an answer cites, shown beside the conversation; on a small screen instead of it. */
+/** A page, a table or a file that an answer cites, or the files of the conversation, shown beside the conversation; on a small screen instead of it. */
 import { useEffect, useRef } from "react";
 
 import { pathOf, type KnowledgeItem, type Route } from "../../state/route";
@@ -6,6 +6,7 @@ import { words } from "../../words";
 import { useServices } from "../context";
 import { Icon } from "../Icon";
 import { FileView } from "./FileView";
+import { ConversationFiles } from "./ConversationFiles";
 import { PageView } from "./PageView";
 import { TableView } from "./TableView";
 
@@ -37,6 +38,7 @@ export default function SourcePanel({ route, item }: { route: Chat; item: Knowle
     >
       {item.kind === "page" && <PageView id={item.id} passage={item.passage} tools={() => tools} />}
       {item.kind === "table" && <TableView id={item.id} row={item.row} tools={() => tools} />}
+      {item.kind === "files" && route.conversationId !== null && <ConversationFiles conversationId={route.conversationId} tools={tools} />}
       {item.kind === "file" && <FileView id={item.id} passage={item.passage} tools={tools} />}
     </aside>
   );

@@ -19,9 +19,13 @@ interface Props {
   id: string;
   row?: number | undefined;
   tools: (table: Table | null, reload: () => void) => ReactNode;
+  /** What stands above the rows. */
+  above?: (table: Table, reload: () => void) => ReactNode;
+  /** Opens a row to change it. */
+  onEdit?: (row: TableRow) => void;
 }
 
-export function TableView({ id, row, tools }: Props) {
+export function TableView({ id, row, tools, above, onEdit }: Props) {
   const loaded = useLoaded(useCallback(() => readTable(id), [id]));
   const [query, setQuery] = useState("");
   const [changes, setChanges] = useState(0);
@@ -36,8 +40,9 @@ export function TableView({ id, row, tools }: Props) {
       <SourceHeader kind="table" title={table?.name ?? null} about={table ? words.settings.rowCount(table.row_count) : null} tools={tools(table, again)} />
       {!table && <LoadProblem loaded={loaded} missing={words.source.tableGone} />}
       {table?.description && <p className="faint">{table.description}</p>}
+      {table && above?.(table, again)}
       {table && <Field label={words.settings.searchRows} value={query} onChange={setQuery} />}
-      {table && <Rows key={`${id}/${row}/${query.trim()}/${changes}`} table={table} query={query.trim()} row={query.trim() ? undefined : row} />}
+      {table && <Rows key={`${id}/${row}/${query.trim()}/${changes}`} table={table} query={query.trim()} row={query.trim() ? undefined : row} onEdit={onEdit} />}
     </>
   );
 }
@@ -50,7 +55,7 @@ interface LoadedRows {
   readonly next: string | null;
 }
 
-function Rows({ table, query, row }: { table: Table; query: string; row: number | undefined }) {
+function Rows({ table, query, row, onEdit }: { table: Table; query: string; row: number | undefined; onEdit: Props["onEdit"] }) {
   const first = Math.max(1, (row ?? 1) - ROWS_BEFORE);
   const { isSubmitting, error, submit } = useSubmit();
   const [shown, setShown] = useState<LoadedRows | null>(null);
@@ -101,7 +106,15 @@ function Rows({ table, query, row }: { table: Table; query: string; row: number 
               <tbody>
                 {shown.rows.map((one) => (
                   <tr key={one.row} {...(one.row === row ? { ref: cited, "data-cited": "", "aria-current": true } : {})}>
-                    <th scope="row">{one.row}</th>
+                    <th scope="row">
+                      {onEdit ? (
+                        <button type="button" className="link" onClick={() => onEdit(one)} aria-label={words.settings.editRow(one.row)}>
+                          {one.row}
+                        </button>
+                      ) : (
+                        one.row
+                      )}
+                    </th>
                     {table.columns.map((column) => (
                       <td key={column.name} className={column.type === "number" ? "to-right" : undefined}>
                         {cell((one.values as Record<string, unknown>)[column.name])}

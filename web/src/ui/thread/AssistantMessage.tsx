@@ -1,12 +1,16 @@
 /** An answer. One component draws it while it is written and afterwards, so that open steps, selection and focus stay. */
-import { useRef, useState } from "react";
+import { Fragment, useRef, useState } from "react";
 import { flushSync } from "react-dom";
 
-import { type Failure, type IfBusy, isRunning, type Message, messageText, type Part, shownParts, type SteeredWords, type TurnDisplay, waitingFor } from "@turnkeep/client";
-import { timeInWords, words } from "../../words";
-import { useServices } from "../context";
+import { type Failure, type IfBusy, isRunning, type Message, messageText, type Part, shownParts, type SteeredWords, type TurnDisplay, versionsOf, waitingFor } from "@turnkeep/client";
+import { isEmbedded } from "../../effects/addresses";
+import { isAdmin } from "../../state/selectors";
+import { durationInWords, modelInWords, timeInWords, words } from "../../words";
+import { useSelect, useServices } from "../context";
 import { CopyButton } from "../CopyButton";
 import { Icon } from "../Icon";
+import { RouteLink } from "../RouteLink";
+import { FeedbackButtons, FeedbackForm } from "./FeedbackButtons";
 import { Parts } from "./Parts";
 import { WaitView } from "./WaitView";
 
@@ -14,7 +18,7 @@ interface Props {
   threadId: string;
   isBusy: boolean;
   /** The turn while it runs, the message when it has ended. */
-  row: { turn: TurnDisplay } | { message: Message; steered: readonly SteeredWords[] };
+  row: { turn: TurnDisplay } | { message: Message; steered: readonly SteeredWords[]; askedAt: number | null };
 }
 
 export function AssistantMessage({ threadId, isBusy, row }: Props) {
@@ -29,7 +33,7 @@ export function AssistantMessage({ threadId, isBusy, row }: Props) {
       <Parts turnId={turnId} threadId={threadId} parts={parts} sources={sources} steered={steered} isGrowing={live !== null && (live.text !== "" || live.reasoning !== "")} />
       {!live && parts.some((part) => "is_cut" in part && part.is_cut) && <ShowAll turnId={turnId} onLoaded={setWhole} />}
       {live?.wait && <WaitView threadId={threadId} turn={live} />}
-      {"turn" in row ? <WaitingNote turn={row.turn} /> : <MessageFooter threadId={threadId} isBusy={isBusy} message={row.message} />}
+      {"turn" in row ? <WaitingNote turn={row.turn} /> : <MessageFooter threadId={threadId} isBusy={isBusy} message={row.message} askedAt={row.askedAt} />}
     </article>
   );
 }
@@ -47,7 +51,18 @@ function WaitingNote({ turn }: { turn: TurnDisplay }) {
         <i />
       </span>
       {waiting === "queue" ? words.thread.waiting : waiting === "tools" ? words.thread.calling : words.thread.thinking}
+      <TimelineLink turnId={turn.id} />
     </div>
+  );
+}
+
+/** Leads to what happened in the turn. An embedded chat has only chats. */
+function TimelineLink({ turnId }: { turnId: string }) {
+  if (isEmbedded) return null;
+  return (
+    <RouteLink className="tool to-timeline" route={{ page: "timeline", turnId }} aria-label={words.timeline.title} title={words.timeline.title}>
+      <Icon name="clock" />
+    </RouteLink>
   );
 }
 
@@ -72,8 +87,15 @@ function ShowAll({ turnId, onLoaded }: { turnId: string; onLoaded: (parts: reado
   );
 }
 
-function MessageFooter({ threadId, isBusy, message }: { threadId: string; isBusy: boolean; message: Message }) {
-  const title = [timeInWords(message.created_at), message.usage ? words.thread.tokens(message.usage.input_tokens, message.usage.output_tokens) : ""].filter(Boolean).join(" · ");
+/** The answer as HTML. Loaded when it is copied. */
+async function htmlOfAnswer(button: Element): Promise<string> {
+  const article = button.closest("article");
+  const { htmlOf } = await import("../markdown/copies");
+  return article ? htmlOf(article) : "";
+}
+
+function MessageFooter({ threadId, isBusy, message, askedAt }: { threadId: string; isBusy: boolean; message: Message; askedAt: number | null }) {
+  const [isCommenting, setIsCommenting] = useState(false);
   return (
     <>
       {message.status !== "succeeded" && <TurnEnding threadId={threadId} turnId={message.turn_id} status={message.status} failure={message.error} isBusy={isBusy} />}
@@ -81,19 +103,57 @@ function MessageFooter({ threadId, isBusy, message }: { threadId: string; isBusy
         <div className="ending" role="note">
           <Icon name="warn" />
           <span className="ending-text">{words.thread.finish[message.finish]}</span>
+          {message.finish === "length" && <ContinueButton threadId={threadId} message={message} isBusy={isBusy} />}
         </div>
       )}
       <div className="actions">
-        <CopyButton text={() => messageText(message.content)} label={words.thread.copyAnswer} />
+        <CopyButton text={() => messageText(message.content)} label={words.thread.copyAnswer} html={htmlOfAnswer} />
         <RegenerateButton threadId={threadId} turnId={message.turn_id} isBusy={isBusy} className="tool" label={words.thread.regenerate}>
           <Icon name="again" />
         </RegenerateButton>
-        <VersionSwitch threadId={threadId} turnId={message.turn_id} siblings={message.siblings ?? []} isBusy={isBusy} />
-        <span className="when" title={title}>
-          {timeInWords(message.created_at)}
-        </span>
+        <FeedbackButtons threadId={threadId} turnId={message.turn_id} isCommenting={isCommenting} onComment={setIsCommenting} />
+        <TimelineLink turnId={message.turn_id} />
+        <AnswerVersions threadId={threadId} turnId={message.turn_id} versions={versionsOf(message)} isBusy={isBusy} />
+        <AnswerFacts message={message} askedAt={askedAt} />
       </div>
+      {isCommenting && <FeedbackForm threadId={threadId} turnId={message.turn_id} onClose={() => setIsCommenting(false)} />}
     </>
+  );
+}
+
+/** Which model wrote the answer, how many tokens it wrote, how long it took, and when it was complete. */
+function AnswerFacts({ message, askedAt }: { message: Message; askedAt: number | null }) {
+  const { usage, model } = message;
+  const took = askedAt === null ? 0 : message.created_at - askedAt;
+  const facts = [
+    model ? modelInWords(model) : "",
+    usage?.output_tokens ? words.thread.tokenCount(usage.output_tokens) : "",
+    took > 0 ? durationInWords(took) : "",
+    timeInWords(message.created_at),
+  ];
+  const title = [model ?? "", usage ? words.thread.tokens(usage.input_tokens, usage.output_tokens) : "", took > 0 ? words.thread.took(durationInWords(took)) : ""];
+  return (
+    <span className="when" title={title.filter(Boolean).join(" · ")}>
+      {facts.filter(Boolean).map((fact, at) => (
+        <Fragment key={at}>
+          {at > 0 && " · "}
+          <bdi>{fact}</bdi>
+        </Fragment>
+      ))}
+    </span>
+  );
+}
+
+/** Asks the model to go on with an answer that ended at its limit. Only the newest answer can be continued. */
+function ContinueButton({ threadId, message, isBusy }: { threadId: string; message: Message; isBusy: boolean }) {
+  const { outbox } = useServices();
+  const isNewest = useSelect((state) => state.threads[threadId]?.messages.at(-1)?.id === message.id);
+  if (!isNewest || isBusy) return null;
+  const send = () => void outbox.send({ text: words.thread.continueMessage, attachments: [], agentId: null, model: null, ifBusy: "enqueue" });
+  return (
+    <button type="button" className="button" onClick={send}>
+      {words.thread.continue}
+    </button>
   );
 }
 
@@ -105,12 +165,24 @@ export function TurnEnding({ threadId, turnId, status, failure, isBusy }: { thre
     <div className={isStopped ? "ending" : "ending is-failure"} role="note">
       <Icon name={isStopped ? "stop" : "warn"} />
       <span className="ending-text">
-        {isStopped ? words.thread.stopped : words.thread.failed} {!isStopped && failure && <span className="ending-why">{failure.message}</span>}
+        {isStopped ? words.thread.stopped : words.thread.failed} {!isStopped && failure && <FailureText failure={failure} />}
       </span>
       <RegenerateButton threadId={threadId} turnId={turnId} isBusy={isBusy} className="button">
         {words.thread.retry}
       </RegenerateButton>
     </div>
+  );
+}
+
+/** What a reader can do about it. What the server said is for admins, unless the page has no words of its own for it. */
+function FailureText({ failure: { code, message } }: { failure: Failure }) {
+  const isForAdmin = useSelect(isAdmin);
+  const told = words.thread.failures[code];
+  return (
+    <>
+      {told && <span className="ending-why">{told}</span>}
+      {(!told || isForAdmin) && <span className={told ? "ending-details" : "ending-why"}>{message}</span>}
+    </>
   );
 }
 
@@ -149,12 +221,40 @@ function RegenerateButton({ threadId, turnId, isBusy, className, label, children
   );
 }
 
-export function VersionSwitch({ threadId, turnId, siblings, isBusy }: { threadId: string; turnId: string; siblings: readonly string[]; isBusy: boolean }) {
+interface VersionProps {
+  threadId: string;
+  turnId: string;
+  /** One group of turns for each version of the question. The turns of a group answer the same one. */
+  versions: readonly (readonly string[])[];
+  isBusy: boolean;
+}
+
+/** Switches between the answers to the same question. */
+export function AnswerVersions({ threadId, turnId, versions, isBusy }: VersionProps) {
+  const turns = versions.find((group) => group.includes(turnId)) ?? [];
+  return <VersionSwitch threadId={threadId} turnId={turnId} targets={turns} at={turns.indexOf(turnId)} labels={words.thread.answerVersions} isBusy={isBusy} />;
+}
+
+/** Switches between the versions of a question. Of each, the newest answer is shown. */
+export function QuestionVersions({ threadId, turnId, versions, isBusy }: VersionProps) {
+  const targets = versions.flatMap((group) => group.at(-1) ?? []);
+  return <VersionSwitch threadId={threadId} turnId={turnId} targets={targets} at={versions.findIndex((group) => group.includes(turnId))} labels={words.thread.questionVersions} isBusy={isBusy} />;
+}
+
+interface SwitchProps {
+  threadId: string;
+  turnId: string;
+  targets: readonly string[];
+  at: number;
+  labels: typeof words.thread.answerVersions | typeof words.thread.questionVersions;
+  isBusy: boolean;
+}
+
+function VersionSwitch({ threadId, turnId, targets, at, labels, isBusy }: SwitchProps) {
   const { notices, branches } = useServices();
-  const at = siblings.indexOf(turnId);
-  if (siblings.length < 2 || at < 0) return null;
+  if (targets.length < 2 || at < 0) return null;
   const step = (by: number, label: string, icon: "left" | "right") => {
-    const target = siblings[at + by];
+    const target = targets[at + by];
     const show = () => {
       if (isBusy) notices.show(words.thread.branchBusy);
       else if (target) void branches.show(threadId, turnId, target);
@@ -167,11 +267,11 @@ export function VersionSwitch({ threadId, turnId, siblings, isBusy }: { threadId
   };
   return (
     <span className="branches">
-      {step(-1, words.thread.previousBranch, "left")}
-      <span className="branch-count" aria-label={words.thread.branch(at + 1, siblings.length)} role="img">
-        {at + 1}/{siblings.length}
+      {step(-1, labels.previous, "left")}
+      <span className="branch-count" aria-label={labels.count(at + 1, targets.length)} title={labels.count(at + 1, targets.length)} role="img">
+        {at + 1}/{targets.length}
       </span>
-      {step(1, words.thread.nextBranch, "right")}
+      {step(1, labels.next, "right")}
     </span>
   );
 }

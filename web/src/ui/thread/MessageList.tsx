@@ -1,5 +1,5 @@
 /** The messages of a thread. Only rows in view are drawn. The list follows its end unless the reader scrolled back. */
-import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { lazy, memo, Suspense, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import { VList, type VListHandle } from "virtua";
 
 import { isBusy, type MessageRow, openRows, sentByThisPage, settledRows, type Thread, waitingFor } from "@turnkeep/client";
@@ -14,6 +14,8 @@ import { useAutoScroll } from "./useAutoScroll";
 import { useCitedMessage } from "./useCitedMessage";
 import { useMountedRows } from "./useMountedRows";
 
+const FindBar = lazy(() => import("./FindBar"));
+
 /** Fewer pixels from the beginning than this load earlier messages. */
 const NEAR_BEGINNING_PX = 900;
 
@@ -21,9 +23,12 @@ interface Props {
   thread: Thread;
   /** A passage of the message that is cited or was found, which is searched and shown. */
   passage: Passage | undefined;
+  /** Whether words are being found in the conversation. */
+  isFinding?: boolean;
+  onFound?: () => void;
 }
 
-export const MessageList = memo(function MessageList({ thread, passage }: Props) {
+export const MessageList = memo(function MessageList({ thread, passage, isFinding = false, onFound = () => undefined }: Props) {
   const { threads } = useServices();
   const root = useRef<HTMLDivElement>(null);
   const list = useRef<VListHandle>(null);
@@ -91,6 +96,11 @@ export const MessageList = memo(function MessageList({ thread, passage }: Props)
         </VList>
         <PrintedRows rows={rows} threadId={thread.id} />
       </OpenedProvider>
+      {isFinding && (
+        <Suspense fallback={null}>
+          <FindBar thread={thread} rows={rows} root={root} list={list} onShown={stay} onClose={onFound} />
+        </Suspense>
+      )}
       {search && (
         <p className="thread-note" role="status">
           {search === "running" ? words.source.lookingForMessage : passage?.found ? words.source.hitGone : words.source.messageGone}

@@ -6,7 +6,7 @@ import type { Source } from "@turnkeep/client";
 import { numberOf, plainSnippet, targetOf, type Target } from "../../state/sources";
 import { words } from "../../words";
 import { Icon, type IconName } from "../Icon";
-import { safeHref } from "../markdown/parser";
+import { safeHref } from "../markdown/links";
 import { RouteLink } from "../RouteLink";
 
 export const anchorOf = (turnId: string, number: number) => `source-${turnId}-${number}`;

@@ -1,12 +1,12 @@
 /** One row of a thread: a message, the answer that is being written, or an outgoing message. */
 import { memo, useState } from "react";
 
-import { type MessageRow, messageText, type OutgoingMessage, type ThreadMessage } from "@turnkeep/client";
+import { type MessageRow, messageText, type OutgoingMessage, type ThreadMessage, versionsOf } from "@turnkeep/client";
 import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { CopyButton } from "../CopyButton";
 import { Icon } from "../Icon";
-import { AssistantMessage, TurnEnding, VersionSwitch } from "./AssistantMessage";
+import { AnswerVersions, AssistantMessage, QuestionVersions, TurnEnding } from "./AssistantMessage";
 import { FileList } from "./Files";
 import { MessageEditor } from "./MessageEditor";
 
@@ -29,7 +29,7 @@ export const ThreadRow = memo(function ThreadRow({ row, threadId, isBusy }: Prop
         <article className="message is-assistant" aria-label={words.thread.assistant}>
           <TurnEnding threadId={threadId} turnId={row.turnId} status={row.status} failure={row.failure} isBusy={isBusy} />
           <div className="actions">
-            <VersionSwitch threadId={threadId} turnId={row.turnId} siblings={row.siblings} isBusy={isBusy} />
+            <AnswerVersions threadId={threadId} turnId={row.turnId} versions={row.versions} isBusy={isBusy} />
           </div>
         </article>
       );
@@ -64,7 +64,7 @@ function UserMessage({ message, threadId, isBusy }: { message: ThreadMessage; th
         <MessageEditor threadId={threadId} turnId={message.turn_id} edit={edit} isBusy={isBusy} isNew={isOpenedHere} />
       ) : (
         <>
-          <FileList files={message.attachments} label={words.thread.attachments} />
+          <FileList files={message.attachments} label={words.thread.attachments} threadId={threadId} />
           <div className="question">
             {text && (
               <div className="bubble" dir="auto">
@@ -79,6 +79,7 @@ function UserMessage({ message, threadId, isBusy }: { message: ThreadMessage; th
                   <Icon name="pencil" />
                 </button>
               )}
+              {!message.isSteer && <QuestionVersions threadId={threadId} turnId={message.turn_id} versions={versionsOf(message)} isBusy={isBusy} />}
             </div>
           </div>
         </>
@@ -93,7 +94,7 @@ function OutgoingRow({ threadId, outgoing }: { threadId: string; outgoing: Outgo
   const isSteering = useSelect((state) => steers !== undefined && state.threads[threadId]?.live?.id === steers);
   return (
     <article className="message is-user is-waiting" aria-label={words.thread.you}>
-      <FileList files={outgoing.attachments} label={words.thread.attachments} />
+      <FileList files={outgoing.attachments} label={words.thread.attachments} threadId={threadId} />
       {outgoing.text && (
         <div className="bubble" dir="auto">
           {outgoing.text}
