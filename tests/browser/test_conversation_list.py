@@ -2,7 +2,7 @@
 
 import asyncio
 
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.browser.harness import TIMEOUT_MS, ChatPage, Harness, wait_until
 from tests.browser.stored_conversations import append_turn, long_conversation
@@ -81,6 +81,29 @@ class TestList:
         await expect(hit).to_be_in_viewport()
         await chat.page.reload()
         await expect(hit).to_be_in_viewport()
+
+    async def test_a_hit_stays_marked_when_the_code_that_draws_answers_arrives_later(self, harness: Harness) -> None:
+        client = await harness.api()
+        harness.scripts.say("Bern is the **capital** of Switzerland.")
+        await client.ask("Tell me a fact")
+        chat = await ChatPage.open(harness)
+        is_opened = asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            await is_opened.wait()
+            await route.continue_()
+
+        await chat.page.route("**/assets/Markdown-*.js", hold)
+        await chat.page.reload()
+        await chat.page.get_by_role("searchbox").fill("capital")
+        await chat.page.locator(".entry a", has=chat.page.locator("mark")).click()
+        await expect(chat.answers.get_by_text("**capital**")).to_be_visible()
+        assert await chat.page.evaluate(MARKED) == ["capital"]
+        is_opened.set()
+        drawn = chat.answers.get_by_text("of Switzerland")
+        await expect(drawn).to_have_attribute("data-cited", "")
+        await expect(drawn).to_be_focused()
+        assert await chat.page.evaluate(MARKED) == ["capital"]
 
     async def test_a_hit_in_a_title_opens_the_conversation(self, harness: Harness) -> None:
         client = await harness.api()

@@ -36,7 +36,26 @@ export function markHeading(root: HTMLElement, title: string): HTMLElement | nul
   return heading ?? null;
 }
 
-export function unmark(root: HTMLElement): void {
+/**
+ * Call `mark` now, and again when the content has changed: Markdown, coloured code and formulas are drawn later and
+ * replace marked text. Returns the function that ends it and removes the marks.
+ */
+export function keepMarked(root: HTMLElement, mark: () => void): () => void {
+  let frame = 0;
+  const observer = new MutationObserver(() => {
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(mark);
+  });
+  mark();
+  observer.observe(root, { childList: true, subtree: true });
+  return () => {
+    cancelAnimationFrame(frame);
+    observer.disconnect();
+    unmark(root);
+  };
+}
+
+function unmark(root: HTMLElement): void {
   globalThis.CSS.highlights?.delete(NAME);
   for (const one of root.querySelectorAll("[data-cited]")) one.removeAttribute("data-cited");
 }
@@ -101,15 +120,12 @@ export function usePassage(root: RefObject<HTMLElement | null>, passage: Passage
       setFound(cited ? "passage" : heading ? "heading" : "nowhere");
       return cited ?? heading;
     };
-    const first = mark();
-    if (first) show(first);
-    // Coloured code and formulas are drawn later and replace marked text, so it is marked again.
-    const observer = new MutationObserver(() => void mark());
-    observer.observe(element, { childList: true, subtree: true });
-    return () => {
-      observer.disconnect();
-      unmark(element);
-    };
+    let isShown = false;
+    return keepMarked(element, () => {
+      const first = mark();
+      if (first && !isShown) show(first);
+      isShown ||= first !== null;
+    });
   }, [root, quote, part, isDrawn]);
   return found;
 }

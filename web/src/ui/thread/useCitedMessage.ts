@@ -6,10 +6,7 @@ import { type Message, type MessageRow, messageText, type Thread } from "@turnke
 import { locate, locateWords } from "../../state/passage";
 import type { Passage } from "../../state/route";
 import { useServices } from "../context";
-import { markPassage, show, unmark } from "../source/citedPassage";
-
-/** How many frames to wait until the list has drawn the row that it scrolled to. */
-const MAX_FRAMES = 60;
+import { keepMarked, markPassage, show } from "../source/citedPassage";
 
 /** The state of the search, if the page shows a text about it. */
 export type Search = "running" | "not_found" | null;
@@ -26,6 +23,7 @@ export function useCitedMessage(
   const seen = useRef(new WeakMap<Message, boolean>());
   const shown = useRef<Passage | undefined>(undefined);
   const [search, setSearch] = useState<Search>(null);
+  const [cited, setCited] = useState<{ passage: Passage | undefined; article: string } | null>(null);
   const { quote, found } = passage ?? {};
   // By identity: a passage that is opened again is shown again.
   useEffect(() => {
@@ -47,7 +45,7 @@ export function useCitedMessage(
       setSearch(null);
       onShown();
       list.current?.scrollToIndex(place, { align: "center" });
-      showWhenDrawn(root, row.message, (article) => markPassage(article, quote, found) ?? article);
+      setCited({ passage, article: articleOf(row.message) });
     } else if (thread.older) {
       setSearch("running");
       void threads.loadOlder(thread.id);
@@ -56,12 +54,20 @@ export function useCitedMessage(
       setSearch("not_found");
     }
   }, [passage, quote, found, rows, thread.older, thread.id, threads, root, list, onShown]);
+  // The list draws the message when it has scrolled to it, and again when the reader comes back to it.
   useEffect(() => {
     const element = root.current;
-    return () => {
-      if (element) unmark(element);
-    };
-  }, [passage, root]);
+    if (!element || !quote || cited?.passage !== passage) return undefined;
+    let isShown: "no" | "article" | "passage" = "no";
+    return keepMarked(element, () => {
+      const article = element.querySelector<HTMLElement>(cited.article);
+      if (!article) return;
+      const block = markPassage(article, quote, found);
+      if (block && isShown !== "passage") show(block);
+      else if (isShown === "no") show(article);
+      isShown = block || isShown === "passage" ? "passage" : "article";
+    });
+  }, [passage, quote, found, cited, root]);
   return search;
 }
 
@@ -71,10 +77,7 @@ function hasPassage(text: string, quote: string, found: string | undefined): boo
   return passage !== null && (!found || locateWords(text, passage, found).length > 0);
 }
 
-/** When the list has drawn the message: mark it, scroll to it and focus it. */
-function showWhenDrawn(root: RefObject<HTMLElement | null>, message: Message, mark: (article: HTMLElement) => HTMLElement, frames = 0): void {
-  const name = message.role === "assistant" ? "is-assistant" : "is-user";
-  const article = root.current?.querySelector<HTMLElement>(`.${name}[data-turn="${CSS.escape(message.turn_id)}"]`);
-  if (article) show(mark(article));
-  else if (frames < MAX_FRAMES) requestAnimationFrame(() => showWhenDrawn(root, message, mark, frames + 1));
+/** The selector of the element that shows the message. */
+function articleOf(message: Message): string {
+  return `.${message.role === "assistant" ? "is-assistant" : "is-user"}[data-turn="${CSS.escape(message.turn_id)}"]`;
 }
