@@ -82,6 +82,19 @@ class TestList:
         await chat.page.reload()
         await expect(hit).to_be_in_viewport()
 
+    async def test_a_hit_in_a_message_that_is_longer_than_the_window_stays_in_view(self, harness: Harness) -> None:
+        conversation = await long_conversation(harness, 20)
+        text = "The capital of Mongolia.\n\n" + "A paragraph.\n\n" * 120
+        await append_turn(harness, conversation, "Where?", (TextPart(text=text),))
+        chat = await ChatPage.open(harness)
+        await chat.page.get_by_role("searchbox").fill("mongolia")
+        await chat.page.locator(".entry a", has=chat.page.locator("mark")).click()
+        hit = chat.answers.get_by_text("The capital of Mongolia.")
+        await expect(hit).to_be_in_viewport()
+        # The list measures its rows, and moves, for some frames more.
+        await chat.page.wait_for_timeout(1_000)
+        await expect(hit).to_be_in_viewport()
+
     async def test_a_hit_stays_marked_when_the_code_that_draws_answers_arrives_later(self, harness: Harness) -> None:
         client = await harness.api()
         harness.scripts.say("Bern is the **capital** of Switzerland.")
