@@ -183,6 +183,23 @@ class TestChanges:
         await chat.page.reload()
         await expect(titles).to_have_text(["Newer", "Renamed"])
 
+    async def test_its_buttons_do_not_cover_a_title_that_begins_on_the_right(self, harness: Harness) -> None:
+        client = await harness.api()
+        await client.ask("ما هو الطقس اليوم؟")
+        chat = await ChatPage.open(harness)
+        entry = chat.page.locator(".entry")
+        gap = """entry => {
+          const text = document.createRange();
+          text.selectNodeContents(entry.querySelector(".entry-title"));
+          return entry.querySelector(".entry-tools").getBoundingClientRect().left - text.getBoundingClientRect().right;
+        }"""
+        await entry.hover()
+        assert await entry.evaluate(gap) >= 0
+        await chat.page.set_viewport_size({"width": 390, "height": 844})
+        await chat.page.get_by_role("button", name="Open the list of conversations").click()
+        await expect(chat.conversations).to_be_in_viewport()
+        assert await entry.evaluate(gap) >= 0
+
     async def test_rename_delete_and_undo(self, harness: Harness) -> None:
         chat = await ChatPage.open(harness)
         await chat.send("A first thought")
