@@ -368,6 +368,31 @@ class TestUnread:
         await expect(chat.page.locator(".entry")).to_have_count(1)
         await expect(mark).to_have_count(0)
 
+    async def test_an_answer_in_view_stays_read_when_the_list_is_read_before_the_server_knows(
+        self, harness: Harness
+    ) -> None:
+        chat = await ChatPage.open(harness)
+        late = 0
+
+        async def tell_it_late(route: Route) -> None:
+            nonlocal late
+            response = await route.fetch()
+            found = await response.json()
+            if "/c/" in chat.page.url:
+                found["data"] = [{**one, "is_unread": True} for one in found["data"]]
+                late += len(found["data"])
+            await route.fulfill(response=response, json=found)
+
+        await chat.page.route("**/v1/conversations?*", tell_it_late)
+        await chat.send("In view")
+        await chat.wait_settled()
+        await wait_until(lambda: late > 0)
+        await expect(chat.page).to_have_title("In view · Turnkeep")
+        await chat.page.unroute_all(behavior="wait")
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await expect(chat.page).to_have_title("Turnkeep")
+        await expect(chat.page.get_by_role("img", name="an answer that you have not seen")).to_have_count(0)
+
     async def test_an_answer_in_view_is_read(self, harness: Harness) -> None:
         chat = await ChatPage.open(harness)
         async with chat.page.expect_response(lambda response: response.request.method == "PATCH"):

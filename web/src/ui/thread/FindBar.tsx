@@ -2,7 +2,7 @@
  * The bar that finds words in the whole conversation, as the browser does in a page. The browser itself cannot: only rows
  * in view are drawn, and earlier messages may not be loaded yet. Loaded when it is opened.
  */
-import { type RefObject, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import { type RefObject, useDeferredValue, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { VListHandle } from "virtua";
 
 import type { MessageRow, Thread } from "@turnkeep/client";
@@ -31,7 +31,7 @@ interface Props {
 export default function FindBar({ thread, rows, root, list, begun, onShown, onClose }: Props) {
   const { threads } = useServices();
   const field = useRef<HTMLInputElement>(null);
-  const [text, setText] = useState(() => begun.current);
+  const [text, setText] = useState("");
   const sought = useDeferredValue(text.trim());
   const [isLoading, setIsLoading] = useState(false);
   const matches = useMemo(() => (sought ? matchesIn(rows, sought) : []), [rows, sought]);
@@ -41,8 +41,9 @@ export default function FindBar({ thread, rows, root, list, begun, onShown, onCl
   const at = place < 0 ? matches.length - 1 : place;
   const current = matches[at];
 
-  useEffect(() => {
-    field.current?.setSelectionRange(-1, -1);
+  // Not before this bar is shown: until then words are typed into the field that it replaces.
+  useLayoutEffect(() => {
+    setText(begun.current);
     begun.current = "";
   }, [begun]);
 
