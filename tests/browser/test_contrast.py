@@ -65,6 +65,7 @@ class TestContrast:
             await low_contrast(chat.page, "Export as JSON", "Copy the code", "Source 1", "Next version of the answer")
             == []
         )
+        await chat.page.keyboard.press("Escape")
         await chat.page.get_by_role("button", name="Edit the message").click()
         assert await low_contrast(chat.page, "Cancel", "Send", "Delete “Weather?”") == []
 

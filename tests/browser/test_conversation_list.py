@@ -82,6 +82,19 @@ class TestList:
         await chat.page.reload()
         await expect(hit).to_be_in_viewport()
 
+    async def test_a_hit_in_a_message_that_is_longer_than_the_window_stays_in_view(self, harness: Harness) -> None:
+        conversation = await long_conversation(harness, 20)
+        text = "The capital of Mongolia.\n\n" + "A paragraph.\n\n" * 120
+        await append_turn(harness, conversation, "Where?", (TextPart(text=text),))
+        chat = await ChatPage.open(harness)
+        await chat.page.get_by_role("searchbox").fill("mongolia")
+        await chat.page.locator(".entry a", has=chat.page.locator("mark")).click()
+        hit = chat.answers.get_by_text("The capital of Mongolia.")
+        await expect(hit).to_be_in_viewport()
+        # The list measures its rows, and moves, for some frames more.
+        await chat.page.wait_for_timeout(1_000)
+        await expect(hit).to_be_in_viewport()
+
     async def test_a_hit_stays_marked_when_the_code_that_draws_answers_arrives_later(self, harness: Harness) -> None:
         client = await harness.api()
         harness.scripts.say("Bern is the **capital** of Switzerland.")
@@ -169,6 +182,23 @@ class TestChanges:
         await expect(titles).to_have_text(["Newer", "Renamed"])
         await chat.page.reload()
         await expect(titles).to_have_text(["Newer", "Renamed"])
+
+    async def test_its_buttons_do_not_cover_a_title_that_begins_on_the_right(self, harness: Harness) -> None:
+        client = await harness.api()
+        await client.ask("ما هو الطقس اليوم؟")
+        chat = await ChatPage.open(harness)
+        entry = chat.page.locator(".entry")
+        gap = """entry => {
+          const text = document.createRange();
+          text.selectNodeContents(entry.querySelector(".entry-title"));
+          return entry.querySelector(".entry-tools").getBoundingClientRect().left - text.getBoundingClientRect().right;
+        }"""
+        await entry.hover()
+        assert await entry.evaluate(gap) >= 0
+        await chat.page.set_viewport_size({"width": 390, "height": 844})
+        await chat.page.get_by_role("button", name="Open the list of conversations").click()
+        await expect(chat.conversations).to_be_in_viewport()
+        assert await entry.evaluate(gap) >= 0
 
     async def test_rename_delete_and_undo(self, harness: Harness) -> None:
         chat = await ChatPage.open(harness)
@@ -337,6 +367,31 @@ class TestUnread:
         await chat.page.reload()
         await expect(chat.page.locator(".entry")).to_have_count(1)
         await expect(mark).to_have_count(0)
+
+    async def test_an_answer_in_view_stays_read_when_the_list_is_read_before_the_server_knows(
+        self, harness: Harness
+    ) -> None:
+        chat = await ChatPage.open(harness)
+        late = 0
+
+        async def tell_it_late(route: Route) -> None:
+            nonlocal late
+            response = await route.fetch()
+            found = await response.json()
+            if "/c/" in chat.page.url:
+                found["data"] = [{**one, "is_unread": True} for one in found["data"]]
+                late += len(found["data"])
+            await route.fulfill(response=response, json=found)
+
+        await chat.page.route("**/v1/conversations?*", tell_it_late)
+        await chat.send("In view")
+        await chat.wait_settled()
+        await wait_until(lambda: late > 0)
+        await expect(chat.page).to_have_title("In view · Turnkeep")
+        await chat.page.unroute_all(behavior="wait")
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await expect(chat.page).to_have_title("Turnkeep")
+        await expect(chat.page.get_by_role("img", name="an answer that you have not seen")).to_have_count(0)
 
     async def test_an_answer_in_view_is_read(self, harness: Harness) -> None:
         chat = await ChatPage.open(harness)

@@ -69,6 +69,9 @@ class TestTheSection:
         await chat.page.goto(f"{harness.server.url}/settings/feedback")
         items = chat.page.get_by_role("list", name="Feedback").get_by_role("listitem")
         await expect(items).to_contain_text(["It was sunny."])
+        await items.get_by_role("link", name="What happened").click()
+        await expect(chat.page.get_by_role("heading", name="What happened")).to_be_visible()
+        await chat.page.go_back()
         await chat.page.get_by_label("Show").select_option("up")
         await expect(chat.page.get_by_text("There is no feedback yet.")).to_be_visible()
         texts = {}

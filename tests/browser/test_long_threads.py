@@ -4,11 +4,12 @@ import asyncio
 import json
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.browser.harness import TIMEOUT_MS, ChatPage, Harness
-from tests.browser.stored_conversations import long_conversation
+from tests.browser.stored_conversations import append_turn, long_conversation
 from turnkeep.providers.scripted import Line, Pause
+from turnkeep_client.wire.blocks import TextPart
 
 LONGEST_FRAME_MS = 50
 OPEN_MS = 1_000
@@ -75,6 +76,33 @@ FOUND = """() => ["found", "found-current"].map((name) =>
 
 
 class TestFind:
+    async def test_words_that_are_typed_at_once_are_found_and_shown_in_a_long_message(self, harness: Harness) -> None:
+        conversation_id = await long_conversation(harness, 3)
+        text = "The first harbour.\n\n" + "A paragraph.\n\n" * 120 + "The last harbour."
+        await append_turn(harness, conversation_id, "Where?", (TextPart(text=text),))
+        chat = await ChatPage.open(harness, f"/c/{conversation_id}")
+        await expect(chat.answers.get_by_text("The last harbour.")).to_be_in_viewport()
+        is_typed = asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            await is_typed.wait()
+            await route.continue_()
+
+        await chat.page.route("**/assets/FindBar-*.js", hold)
+        await chat.message_box.focus()
+        await chat.page.keyboard.press("Control+f")
+        await chat.page.keyboard.type("harb")
+        is_typed.set()
+        bar = chat.page.get_by_role("search", name="Find in this conversation")
+        await expect(bar.get_by_role("status")).to_have_text("2 of 2")
+        await chat.page.keyboard.type("our")
+        await expect(bar.get_by_role("searchbox")).to_have_value("harbour")
+        await expect(chat.message_box).to_have_value("")
+        await expect(chat.answers.get_by_text("The last harbour.")).to_be_in_viewport()
+        await chat.page.keyboard.press("Enter")
+        await expect(bar.get_by_role("status")).to_have_text("1 of 2")
+        await expect(chat.answers.get_by_text("The first harbour.")).to_be_in_viewport()
+
     async def test_looks_in_the_whole_conversation_and_goes_on_and_back(self, harness: Harness) -> None:
         conversation_id = await long_conversation(harness, 150)
         chat = await ChatPage.open(harness, f"/c/{conversation_id}")

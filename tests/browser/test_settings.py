@@ -171,6 +171,7 @@ class TestWebhooks:
         client = await harness.api()
         [webhook] = (await client.read("/v1/webhooks"))["data"]
         assert (webhook["url"], webhook["events"]) == (url, ["conversation.created"])
+        await expect(page.locator(".item", has_text=url)).to_contain_text("A conversation was created")
         await client.post("/v1/conversations", json={})
         await page.get_by_role("button", name=f"Deliveries to {url}").click()
         deliveries = page.get_by_role("list", name=f"Deliveries to {url}")

@@ -52,7 +52,7 @@ class TestRows:
             await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
             await check_with_axe(page)
         await form.get_by_role("button", name="Save").click()
-        await expect(page.get_by_role("cell", name="Cleo")).to_be_visible()
+        await expect(page.get_by_role("row", name="Cleo").get_by_role("cell")).to_have_text(["Cleo", "-3.25", "Yes"])
         assert (await values(client, table_id))[-1] == {"Boat": "Cleo", "Length": -3.25, "Sails": True}
         await page.get_by_role("button", name="Edit row 1").click()
         form = page.get_by_role("form", name="Edit row 1")
@@ -68,6 +68,21 @@ class TestRows:
         await page.get_by_role("button", name="Yes").click()
         await expect(page.get_by_role("button", name="Edit row 2")).to_have_count(0)
         assert [row["Boat"] for row in await values(client, table_id)] == ["Anna", "Cleo"]
+
+
+class TestPhone:
+    async def test_a_wide_table_scrolls_inside_of_the_page(self, harness: Harness, client: Client) -> None:
+        table_id = await a_table(client)
+        columns = [{"name": f"A wide column {number}", "type": "text"} for number in range(8)]
+        body = {"columns": [*(await client.read(f"/v1/tables/{table_id}"))["columns"], *columns]}
+        assert (await client.patch(f"/v1/tables/{table_id}", json=body)).status_code == 200
+        page = await opened(harness, table_id)
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await expect(page.get_by_role("cell", name="Anna")).to_be_visible()
+        rows = page.get_by_role("region", name="Boats")
+        assert await rows.evaluate("each => each.scrollWidth > each.clientWidth")
+        wide = "[...document.querySelectorAll('main, .settings-body')].filter((each) => each.scrollWidth > innerWidth)"
+        assert await page.evaluate(f"{wide}.length") == 0
 
 
 class TestColumns:

@@ -1,6 +1,7 @@
 /** The list of conversations: search, load more, rename, pin, move, delete and undo. A change shows at once and is undone if the server refuses it. */
 import type { Conversation } from "@turnkeep/client";
 import { allListed } from "../state/conversationList";
+import { threadId } from "../state/selectors";
 import * as routes from "../wire/routes";
 import type { Services } from "./services";
 import { readStored, writeStored } from "./storage";
@@ -25,7 +26,7 @@ export class Conversations {
   async search(query: string): Promise<void> {
     this.#needs.store.dispatch({ type: "conversations/searched", query });
     try {
-      const page = await routes.conversations({ ...listOf(query), limit: LIST_LIMIT });
+      const page = await this.#page({ ...listOf(query), limit: LIST_LIMIT });
       this.#needs.store.dispatch({ type: "conversations/loaded", query, page });
     } catch (error) {
       if (!this.#needs.session.hasEnded(error)) this.#needs.store.dispatch({ type: "conversations/failed" });
@@ -38,7 +39,7 @@ export class Conversations {
     if (pinned.length) void this.#loadPinned();
     for (const folder of this.openFolders) if (folder in folderCursors) void this.loadFolder(folder);
     try {
-      const page = await routes.conversations({ ...listOf(query), limit: LIST_LIMIT });
+      const page = await this.#page({ ...listOf(query), limit: LIST_LIMIT });
       this.#needs.store.dispatch({ type: "conversations/refreshed", query, page, known });
     } catch (error) {
       this.#needs.session.hasEnded(error);
@@ -50,12 +51,19 @@ export class Conversations {
     await Promise.all([this.refresh(), this.#loadPinned(), this.loadFolders()]);
   }
 
+  /** A part of the list. What is in view when it is asked for is read, also if the server has not been told yet. */
+  async #page(query: Parameters<typeof routes.conversations>[0]): ReturnType<typeof routes.conversations> {
+    const seen = document.visibilityState === "visible" ? threadId(this.#needs.store.get()) : null;
+    const page = await routes.conversations(query);
+    return { ...page, data: page.data.map((one) => (one.id === seen && one.is_unread ? { ...one, is_unread: false } : one)) };
+  }
+
   async loadMore(): Promise<void> {
     const { query, cursor, isLoadingMore } = this.#list;
     if (cursor === null || isLoadingMore) return;
     this.#needs.store.dispatch({ type: "conversations/loading-more" });
     try {
-      const page = await routes.conversations({ ...listOf(query), cursor, limit: LIST_LIMIT });
+      const page = await this.#page({ ...listOf(query), cursor, limit: LIST_LIMIT });
       this.#needs.store.dispatch({ type: "conversations/more", query, page });
     } catch {
       this.#needs.store.dispatch({ type: "conversations/failed" });
@@ -64,7 +72,7 @@ export class Conversations {
 
   async #loadPinned(): Promise<void> {
     await this.#quietly(async () => {
-      const page = await routes.conversations({ is_pinned: true, limit: PINNED_LIMIT });
+      const page = await this.#page({ is_pinned: true, limit: PINNED_LIMIT });
       this.#needs.store.dispatch({ type: "conversations/pinned", pinned: page.data });
     });
   }
@@ -77,7 +85,7 @@ export class Conversations {
   async loadFolder(folder: string, { isMore = false } = {}): Promise<void> {
     const cursor = isMore ? (this.#list.folderCursors[folder] ?? null) : null;
     await this.#quietly(async () => {
-      const page = await routes.conversations({ folder, cursor, limit: LIST_LIMIT });
+      const page = await this.#page({ folder, cursor, limit: LIST_LIMIT });
       this.#needs.store.dispatch({ type: "conversations/filed", folder, page, isMore });
     });
   }

@@ -101,6 +101,8 @@ async function drawMermaid(text: string, isDark: boolean): Promise<void> {
     suppressErrorRendering: true,
     maxTextSize: MAX_CHARS.mermaid,
     theme: isDark ? "dark" : "neutral",
+    // Flat, and labels of lines on the colour of the page: the dark theme of the library has white shadows and grey boxes.
+    themeVariables: { dropShadow: "none", ...(isDark ? { edgeLabelBackground: "#121614" } : {}) },
     fontFamily: 'ui-sans-serif, system-ui, "Segoe UI", sans-serif',
   });
   const { svg } = await library.render("drawing", text);

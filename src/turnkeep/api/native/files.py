@@ -197,7 +197,9 @@ async def read_text(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     """The text of a file, as the tools search it: a document without its layout, a table as its cells."""
     file = await ready_file(call)
     if kind_of(file) is None or file.sha256 is None:
-        raise UnsupportedMediaType("Text is read from text files, PDF, Word, Excel and PowerPoint. Fetch its content.")
+        raise UnsupportedMediaType(
+            "Text is read from text files, PDF, Word, Excel and PowerPoint. Other files can be downloaded."
+        )
     try:
         async with asyncio.timeout(TEXT_SECONDS):
             texts = await call.runtime.texts.of(call.principal, [file])

@@ -43,8 +43,10 @@ export function Agents({ isAdmin }: { isAdmin: boolean }) {
           <li key={agent.id} className="item">
             <Avatar agent={agent} />
             <div className="item-text">
-              <strong>{agent.name}</strong>
-              <span className="faint">{agent.description || summary(agent)}</span>
+              <strong dir="auto">{agent.name}</strong>
+              <span className="faint" dir="auto">
+                {agent.description || summary(agent)}
+              </span>
             </div>
             <RouteLink className="button" route={{ page: "chat", conversationId: null, agentId: agent.id }} aria-label={words.settings.chatWith(agent.name)}>
               {words.settings.chat}

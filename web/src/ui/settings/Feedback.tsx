@@ -8,6 +8,7 @@ import { useSelect } from "../context";
 import { SelectField } from "../forms";
 import { Icon } from "../Icon";
 import { LoadStatus, MoreButton, useLoadedList } from "../requestState";
+import { RouteLink } from "../RouteLink";
 
 export function FeedbackSection() {
   const [rating, setRating] = useState<Rating | null>(null);
@@ -54,6 +55,9 @@ function Item({ item }: { item: FeedbackItem }) {
         <strong dir="auto">{item.comment ?? words.feedback.noWords}</strong>
         <span className="faint">{[item.user?.name ?? item.user?.external_id, agent, item.model, timeInWords(item.updated_at)].filter(Boolean).join(" · ")}</span>
       </div>
+      <RouteLink className="tool" route={{ page: "timeline", turnId: item.turn_id }} aria-label={words.timeline.title} title={words.timeline.title}>
+        <Icon name="clock" />
+      </RouteLink>
     </li>
   );
 }

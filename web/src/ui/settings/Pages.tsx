@@ -73,7 +73,7 @@ export function Pages({ isAdmin, item }: { isAdmin: boolean; item: KnowledgeItem
           <li key={page.id} className="item">
             <div className="item-text">
               <RouteLink route={pageRoute(page)}>{page.title}</RouteLink>
-              <span className="faint">{page.snippet ?? `${sizeInWords(page.size)} · ${dateInWords(page.updated_at)}`}</span>
+              <span className="faint" dir="auto">{page.snippet ?? `${sizeInWords(page.size)} · ${dateInWords(page.updated_at)}`}</span>
             </div>
             {isAdmin && (
               <>

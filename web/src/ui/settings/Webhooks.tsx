@@ -98,7 +98,7 @@ function OneWebhook({ webhook, onChanged }: { webhook: Webhook; onChanged: () =>
           {webhook.url}
           {!webhook.is_enabled && <span className="tag">{words.webhooks.disabled}</span>}
         </strong>
-        <span className="faint">{webhook.events.join(", ")}</span>
+        <span className="faint">{webhook.events.map(inWords).join(" · ")}</span>
         {webhook.disabled_reason && <span className="faint">{webhook.disabled_reason}</span>}
       </div>
       <button type="button" className="button" aria-expanded={showsDeliveries} aria-label={words.webhooks.deliveriesOf(webhook.url)} onClick={() => setShowsDeliveries(!showsDeliveries)}>
@@ -157,6 +157,9 @@ function Deliveries({ webhook }: { webhook: Webhook }) {
     </div>
   );
 }
+
+/** What an event is called. One that this page does not know keeps its name. */
+const inWords = (type: string): string => (words.webhooks.eventNames as Readonly<Partial<Record<string, string>>>)[type] ?? type;
 
 function summary(delivery: WebhookDelivery): string {
   return [

@@ -136,7 +136,10 @@ function Rows({ table, query, row, onEdit }: { table: Table; query: string; row:
   );
 }
 
-const cell = (value: unknown): string => (value === null || value === undefined ? "" : String(value));
+function cell(value: unknown): string {
+  if (typeof value === "boolean") return value ? words.settings.yes : words.settings.no;
+  return value === null || value === undefined ? "" : String(value);
+}
 
 /** The rows right before this number without a gap, and the smallest number that was requested for them. */
 async function rowsBefore(tableId: string, number: number): Promise<{ rows: TableRow[]; from: number }> {

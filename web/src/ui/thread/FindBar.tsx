@@ -2,7 +2,7 @@
  * The bar that finds words in the whole conversation, as the browser does in a page. The browser itself cannot: only rows
  * in view are drawn, and earlier messages may not be loaded yet. Loaded when it is opened.
  */
-import { type RefObject, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import { type RefObject, useDeferredValue, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 import type { VListHandle } from "virtua";
 
 import type { MessageRow, Thread } from "@turnkeep/client";
@@ -10,6 +10,7 @@ import { type Match, matchesIn, placesOf } from "../../state/find";
 import { words } from "../../words";
 import { useServices } from "../context";
 import { Icon } from "../Icon";
+import { keepInView } from "../source/citedPassage";
 
 const FOUND = "found";
 const CURRENT = "found-current";
@@ -20,12 +21,14 @@ interface Props {
   rows: readonly MessageRow[];
   root: RefObject<HTMLElement | null>;
   list: RefObject<VListHandle | null>;
+  /** What was typed before this bar was loaded. */
+  begun: RefObject<string>;
   /** The list does not follow its end any more. */
   onShown: () => void;
   onClose: () => void;
 }
 
-export default function FindBar({ thread, rows, root, list, onShown, onClose }: Props) {
+export default function FindBar({ thread, rows, root, list, begun, onShown, onClose }: Props) {
   const { threads } = useServices();
   const field = useRef<HTMLInputElement>(null);
   const [text, setText] = useState("");
@@ -38,7 +41,11 @@ export default function FindBar({ thread, rows, root, list, onShown, onClose }: 
   const at = place < 0 ? matches.length - 1 : place;
   const current = matches[at];
 
-  useEffect(() => field.current?.select(), []);
+  // Not before this bar is shown: until then words are typed into the field that it replaces.
+  useLayoutEffect(() => {
+    setText(begun.current);
+    begun.current = "";
+  }, [begun]);
 
   // Earlier messages are loaded once something is sought.
   const { id } = thread;
@@ -53,9 +60,10 @@ export default function FindBar({ thread, rows, root, list, onShown, onClose }: 
   const nth = current?.nth ?? 0;
   useEffect(() => {
     const index = rows.findIndex((one) => one.key === row);
-    if (index < 0) return;
+    if (index < 0 || !root.current) return undefined;
     onShown();
     list.current?.scrollToIndex(index, { align: "center" });
+    return keepInView(root.current, () => ([...(CSS.highlights?.get(CURRENT) ?? [])][0] as Range | undefined)?.getBoundingClientRect());
     // Rows that are loaded later do not scroll again.
   }, [row, nth, sought]);
 

@@ -32,6 +32,7 @@ export const MessageList = memo(function MessageList({ thread, passage, isFindin
   const { threads } = useServices();
   const root = useRef<HTMLDivElement>(null);
   const list = useRef<VListHandle>(null);
+  const begun = useRef("");
   const { messages, older, live, outbox, steered } = thread;
   const settled = useMemo(() => settledRows({ messages, older, steered }), [messages, older, steered]);
   const rows = useMemo(() => [...settled, ...openRows({ live, outbox })], [settled, live, outbox]);
@@ -97,8 +98,8 @@ export const MessageList = memo(function MessageList({ thread, passage, isFindin
         <PrintedRows rows={rows} threadId={thread.id} />
       </OpenedProvider>
       {isFinding && (
-        <Suspense fallback={null}>
-          <FindBar thread={thread} rows={rows} root={root} list={list} onShown={stay} onClose={onFound} />
+        <Suspense fallback={<FirstWords onType={(text) => (begun.current = text)} />}>
+          <FindBar thread={thread} rows={rows} root={root} list={list} begun={begun} onShown={stay} onClose={onFound} />
         </Suspense>
       )}
       {search && (
@@ -115,6 +116,15 @@ export const MessageList = memo(function MessageList({ thread, passage, isFindin
     </div>
   );
 });
+
+/** The field of the bar that finds words, until its code has arrived: words that are typed meanwhile belong to it. */
+function FirstWords({ onType }: { onType: (text: string) => void }) {
+  return (
+    <div className="find">
+      <input type="search" autoFocus dir="auto" aria-label={words.find.label} onChange={(event) => onType(event.target.value)} />
+    </div>
+  );
+}
 
 /** Whether the last change added rows at the beginning. The list then keeps its distance from the end. */
 function useIsShifted(firstKey: string | undefined, count: number): boolean {

@@ -33,7 +33,7 @@ export const Sources = memo(function Sources({ turnId, threadId, sources }: Prop
               <span className="source-text">
                 <Title source={source} target={target} />
                 <SourceKind source={source} target={target} />
-                {source.snippet && <span className="source-snippet">{plainSnippet(source)}</span>}
+                {source.snippet && <span className="source-snippet" dir="auto">{plainSnippet(source)}</span>}
               </span>
             </li>
           );
@@ -51,7 +51,7 @@ function Title({ source, target }: { source: Source; target: Target | null }) {
       </RouteLink>
     );
   const href = target ? safeHref(target.url) : null;
-  if (href === null) return <span className="source-title">{source.title}</span>;
+  if (href === null) return <span className="source-title" dir="auto">{source.title}</span>;
   return (
     <a href={href} target="_blank" rel="noopener noreferrer nofollow" title={href}>
       {source.title}

@@ -6,7 +6,7 @@ import { type Message, type MessageRow, messageText, type Thread } from "@turnke
 import { locate, locateWords } from "../../state/passage";
 import type { Passage } from "../../state/route";
 import { useServices } from "../context";
-import { keepMarked, markPassage, show } from "../source/citedPassage";
+import { keepInView, keepMarked, markPassage, show } from "../source/citedPassage";
 
 /** The state of the search, if the page shows a text about it. */
 export type Search = "running" | "not_found" | null;
@@ -57,16 +57,24 @@ export function useCitedMessage(
   // The list draws the message when it has scrolled to it, and again when the reader comes back to it.
   useEffect(() => {
     const element = root.current;
-    if (!element || !quote || cited?.passage !== passage) return undefined;
+    if (!element || !quote || !cited || cited.passage !== passage) return undefined;
+    const selector = cited.article;
     let isShown: "no" | "article" | "passage" = "no";
-    return keepMarked(element, () => {
-      const article = element.querySelector<HTMLElement>(cited.article);
+    let leave = () => {};
+    const unmark = keepMarked(element, () => {
+      const article = element.querySelector<HTMLElement>(selector);
       if (!article) return;
       const block = markPassage(article, quote, found);
-      if (block && isShown !== "passage") show(block);
-      else if (isShown === "no") show(article);
+      if (block && isShown !== "passage") {
+        show(block);
+        leave = keepInView(element, () => article.querySelector("[data-cited]")?.getBoundingClientRect());
+      } else if (isShown === "no") show(article);
       isShown = block || isShown === "passage" ? "passage" : "article";
     });
+    return () => {
+      leave();
+      unmark();
+    };
   }, [passage, quote, found, cited, root]);
   return search;
 }
