@@ -68,7 +68,8 @@ def _jbig2(picture: Image.Image) -> bytes:
     page = struct.pack(">IIIIBH", picture.width, picture.height, 0, 0, 0, 0)
     region = struct.pack(">IIIIBB", picture.width, picture.height, 0, 0, 0, 1) + coded
     return b"".join(
-        struct.pack(">IBBBI", number, kind, 0, 1, len(data)) + data for number, kind, data in ((0, 48, page), (1, 38, region))
+        struct.pack(">IBBBI", number, kind, 0, 1, len(data)) + data
+        for number, kind, data in ((0, 48, page), (1, 38, region))
     )
 
 
@@ -114,8 +115,10 @@ def chinese_pdf(text: str) -> bytes:
 
 
 def hostile_pdf(elsewhere: str) -> bytes:
-    """A file that runs scripts, starts programs, sends forms and loads from another server, in the ways that PDF has."""
-    script = f"app.alert('ran'); app.launchURL('{elsewhere}/js', true); this.submitForm('{elsewhere}/form'); window.__ran = 1;"
+    """A file with scripts, programs to start, forms to send and things to load from another server."""
+    script = (
+        f"window.__ran = 1; app.alert('ran'); app.launchURL('{elsewhere}/js'); this.submitForm('{elsewhere}/form');"
+    )
     writer = PdfWriter(clone_from=PdfReader(BytesIO(a_pdf("A harmless page.", "<img src=x onerror=window.__ran=1>"))))
     writer.add_attachment("run.html", b"<script>window.__ran = 1</script>")
     address = TextStringObject(f"{elsewhere}/remote.pdf")
@@ -195,8 +198,9 @@ def _named(**values: "PdfObject | str | int") -> DictionaryObject:
     """A dictionary. Texts are names, and numbers are numbers."""
     made = DictionaryObject()
     for name, value in values.items():
-        given = NameObject(value) if isinstance(value, str) and type(value) is str else value
-        made[NameObject(f"/{name}")] = NumberObject(given) if type(given) is int else given  # type: ignore[assignment]
+        plain = NameObject(value) if isinstance(value, str) else value
+        given = NumberObject(plain) if isinstance(plain, int) else plain
+        made[NameObject(f"/{name}")] = value if isinstance(value, PdfObject) else given
     return made
 
 

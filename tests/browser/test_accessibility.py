@@ -80,7 +80,7 @@ async def pdf(harness: Harness, chat: ChatPage) -> None:
     made = await client.post(f"/v1/conversations/{conversation_id}/files", files=form)
     await chat.page.goto(f"{harness.server.url}/c/{conversation_id}/files/{made.json()['data'][0]['id']}")
     for scheme in ("dark", "light"):
-        await chat.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        await chat.page.emulate_media(color_scheme=scheme)
         await chat.page.reload()
         drawn = chat.page.frame_locator(".is-pdf iframe[data-state=drawn]")
         await expect(drawn.get_by_text("Twice a day.")).to_be_visible()

@@ -97,11 +97,11 @@ INK = """canvas => {
   const { data, width } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const dark = [];
   for (let at = 0; at < data.length; at += 4) if (data[at] + data[at + 1] + data[at + 2] < 200) dark.push(at / 4);
-  const [left, right] = [Math.min, Math.max].map((pick) => dark.reduce((so, at) => pick(so, at % width), at0(pick)));
+  const left = dark.reduce((so, at) => Math.min(so, at % width), width);
+  const right = dark.reduce((so, at) => Math.max(so, at % width), 0);
   const scale = canvas.clientWidth / width;
   return dark.length && { left: left * scale, right: (right + 1) * scale, top: Math.floor(dark[0] / width) * scale,
     bottom: (Math.floor(dark.at(-1) / width) + 1) * scale };
-  function at0(pick) { return pick === Math.min ? width : 0; }
 }"""
 """Where a canvas is dark; 0 if it is blank."""
 
@@ -114,10 +114,10 @@ def sheet(pages: FrameLocator, number: int) -> Locator:
     return pages.locator(".pdf section").nth(number - 1)
 
 
-async def is_wide_enough(chat: ChatPage) -> bool:
+async def fits_in_width(chat: ChatPage) -> bool:
     """Whether nothing must be scrolled sideways."""
-    wide = "() => [document.documentElement, ...document.querySelectorAll('.panel')].every(one => one.scrollWidth <= one.clientWidth)"
-    return bool(await chat.page.evaluate(wide))
+    fits = "all => all.every(one => one.scrollWidth <= one.clientWidth)"
+    return bool(await chat.page.locator("html, .panel").evaluate_all(fits))
 
 
 class TestPdf:
@@ -131,7 +131,9 @@ class TestPdf:
         await expect(words).to_be_visible()
         canvas = sheet(pages, 1).locator("canvas")
         ink, box, place = await canvas.evaluate(INK), await words.bounding_box(), await canvas.bounding_box()
-        assert ink and box and place
+        assert ink
+        assert box is not None
+        assert place is not None
         assert abs(box["x"] - place["x"] - ink["left"]) < 4, "the words lie on the drawing"
         assert abs(box["x"] + box["width"] - place["x"] - ink["right"]) < 12
         assert box["y"] - place["y"] < ink["top"] < ink["bottom"] < box["y"] - place["y"] + box["height"] + 8
@@ -162,11 +164,11 @@ class TestPdf:
         size = await canvas.evaluate("one => [one.width, one.clientWidth * devicePixelRatio, devicePixelRatio]")
         assert size[2] == 3
         assert abs(size[0] - size[1]) <= 3
-        assert await is_wide_enough(chat)
+        assert await fits_in_width(chat)
         # Turned, the page is drawn again for the new width.
         await devtools.send("Emulation.setDeviceMetricsOverride", metrics | {"width": 844, "height": 390})
         await expect(canvas).not_to_have_js_property("width", size[0])
-        assert await is_wide_enough(chat)
+        assert await fits_in_width(chat)
         assert await canvas.evaluate(INK)
 
     async def test_draws_scans_and_characters_whose_font_is_missing(self, harness: Harness) -> None:
@@ -179,7 +181,8 @@ class TestPdf:
             await expect(canvas).to_be_attached()
             ink, width = await canvas.evaluate(INK), await canvas.evaluate("one => one.clientWidth")
             assert ink, kind
-            assert [round(ink[side] / width, 1) for side in ("left", "right", "top", "bottom")] == [0.3, 0.7, 0.3, 0.7], kind
+            edges = [round(ink[side] / width, 1) for side in ("left", "right", "top", "bottom")]
+            assert edges == [0.3, 0.7, 0.3, 0.7], kind
         await chat.page.goto(f"{harness.server.url}/c/{conversation_id}/files/{ids['chinese.pdf']}")
         await expect(pages_of(chat).get_by_text("你好世界")).to_be_visible()
 

@@ -89,9 +89,9 @@ PREVIEW_POLICY = "; ".join(
         "sandbox allow-scripts",
     )
 )
-"""`{nonce}` is new in each response. `{ancestors}` are this origin, and those that may frame the embedded chat. The worker
-that reads a PDF comes from the page as bytes: a document without an origin can load none from an address. This policy
-holds for the worker too."""
+"""`{nonce}` is new in each response. `{ancestors}` are this origin, and those that may frame the embedded chat. The
+worker that reads a PDF comes from the page as bytes: a document without an origin can load none from an address. This
+policy holds for the worker too."""
 LOGO_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
 """A logo is a picture in a page. If it is an SVG that is opened by itself, none of its scripts runs."""
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-]+(?::\d+)?|https?://\[[0-9a-fA-F:]+\](?::\d+)?")
