@@ -13,6 +13,23 @@ const onlyWoff2: Plugin = {
   },
 };
 
+/**
+ * The worker of pdf.js imports decoders from an address when a file needs them. It runs where there is no network, so they
+ * are built into it.
+ */
+const decodersInWorker: Plugin = {
+  name: "decoders-in-worker",
+  enforce: "pre",
+  transform(code, id) {
+    if (!id.includes("pdf.worker.mjs")) return undefined;
+    const load = /await import\([^`()]*`\$\{WasmImage\.#wasmUrl\}\$\{this\._noWasmFilename\}`\)/;
+    if (!load.test(code)) throw new Error("pdf.worker.mjs loads its decoders in another way than before");
+    const folder = "pdfjs-dist/wasm";
+    const imports = `import jbig2Decoder from "${folder}/jbig2_nowasm_fallback.js"; import openjpegDecoder from "${folder}/openjpeg_nowasm_fallback.js";`;
+    return `${imports}\n${code.replace(load, '{ default: this._noWasmFilename.startsWith("jbig2") ? jbig2Decoder : openjpegDecoder }')}`;
+  },
+};
+
 /** The page is built from the sources of the client, so that no package must be built first. */
 export const alias = { "@turnkeep/client": join(import.meta.dirname, "../clients/js/src/index.ts") };
 
@@ -20,6 +37,7 @@ export const alias = { "@turnkeep/client": join(import.meta.dirname, "../clients
 export default defineConfig({
   plugins: [react(), onlyWoff2],
   resolve: { alias },
+  worker: { format: "iife", plugins: () => [decodersInWorker] },
   build: {
     outDir: "../src/turnkeep/web",
     emptyOutDir: true,

@@ -4,10 +4,11 @@ from collections.abc import Awaitable, Callable
 from itertools import product
 
 import pytest
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Frame, Page, Route, expect
 
 from tests.browser.contrast import AT_REST, ForcedStates
 from tests.browser.harness import ROOT, ChatPage, Harness, png
+from tests.knowledge.test_file_tools import a_pdf
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, OutOfTokens, Pause, Think
 
@@ -19,7 +20,7 @@ SERIOUS = """async () => {
 }"""
 
 
-async def check_with_axe(page: Page) -> None:
+async def check_with_axe(page: Page | Frame) -> None:
     # Evaluated, because the content security policy refuses a script element.
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(AXE.read_text(encoding="utf-8"))
@@ -69,6 +70,22 @@ async def files(harness: Harness, chat: ChatPage) -> None:
     await check_with_axe(chat.page)
     await chat.page.goto(f"{harness.server.url}/c/{conversation_id}")
     await expect(chat.page.locator(".chip-reading")).to_have_count(2)
+
+
+async def pdf(harness: Harness, chat: ChatPage) -> None:
+    """The pages of a file, in their frame, and the buttons above them."""
+    client = await harness.api()
+    conversation_id = (await client.post("/v1/conversations", json={})).json()["id"]
+    form = {"file": ("tides.pdf", a_pdf("Twice a day.", "And once more."), "application/pdf")}
+    made = await client.post(f"/v1/conversations/{conversation_id}/files", files=form)
+    await chat.page.goto(f"{harness.server.url}/c/{conversation_id}/files/{made.json()['data'][0]['id']}")
+    for scheme in ("dark", "light"):
+        await chat.page.emulate_media(color_scheme=scheme)
+        await chat.page.reload()
+        drawn = chat.page.frame_locator(".is-pdf iframe[data-state=drawn]")
+        await expect(drawn.get_by_text("Twice a day.")).to_be_visible()
+        [frame] = [frame for frame in chat.page.frames if frame.url.endswith("/preview")]
+        await check_with_axe(frame)
 
 
 async def workspace_files(harness: Harness, chat: ChatPage) -> None:
@@ -259,6 +276,7 @@ async def unknown(harness: Harness, chat: ChatPage) -> None:
 SCREENS: dict[str, Callable[[Harness, ChatPage], Awaitable[None]]] = {
     "previews": previews,
     "files": files,
+    "pdf": pdf,
     "workspace files": workspace_files,
     "greeting": greeting,
     "answer": answer,

@@ -108,7 +108,9 @@ class TestPreviewFrame:
             assert policy["sandbox"] == "allow-scripts"
             assert policy["img-src"] == policy["font-src"] == policy["media-src"] == "data:"
             assert policy["frame-ancestors"] == "'self' https://app.example"
+            assert policy["worker-src"] == "blob:"
             assert "connect-src" not in policy
+            assert "unsafe-eval" not in policy["script-src"]
             nonce = re.fullmatch(r"'nonce-([\w-]{20,})'", policy["script-src"])
             assert nonce is not None
             assert policy["script-src"] != policy_of(second)["script-src"]
@@ -120,11 +122,22 @@ class TestPreviewFrame:
             assert f'nonce="{nonce[1]}"' in script
             address = re.search(r'src="(/assets/preview-[^"]+)"', script)
             assert address is not None
-            asset = await client.get(address[1], headers={"origin": "null"})
-            assert asset.headers["access-control-allow-origin"] == "*"
-            assert asset.headers["cross-origin-resource-policy"] == "cross-origin"
-            # The page can show frames of this server alone.
-            assert policy_of(await client.get("/"))["frame-src"] == "'self'"
+            [library] = (built_page / "assets").glob("pdf.*.mjs")
+            for script_address in (address[1], f"/assets/{library.name}"):
+                asset = await client.get(script_address, headers={"origin": "null"})
+                assert asset.headers["access-control-allow-origin"] == "*"
+                assert asset.headers["cross-origin-resource-policy"] == "cross-origin"
+                assert asset.headers["content-type"].startswith("text/javascript")
+                assert asset.headers["content-encoding"] == "gzip"
+            # The page can show frames of this server alone, and makes no type policy and no worker.
+            page = policy_of(await client.get("/"))
+            assert (page["frame-src"], page["trusted-types"]) == ("'self'", "'none'")
+            assert "worker-src" not in page
+
+    def test_has_its_script_in_one_file(self, built_page: Path) -> None:
+        """Its policy lets no other run. Large scripts of other makers are loaded by it, with its nonce."""
+        [script] = (built_page / "assets").glob("preview-*.js")
+        assert not re.search(r"\bimport\b", script.read_text(encoding="utf-8"))
 
 
 class TestEmbed:

@@ -1,13 +1,15 @@
 /**
  * The script of `/preview`: it draws what a model or a file has written, in a document without an origin, a network and the
- * credentials of the user. `bundled_page.py` says which scripts run there: this one and Mermaid.
+ * credentials of the user. `bundled_page.py` says which scripts run there: this one, Mermaid and pdf.js.
  *
  * An HTML text is drawn in a second frame inside of this one, in which no script runs at all. An SVG is drawn as a picture,
  * which runs no script and loads nothing. Mermaid makes its SVG from a language without scripts.
  */
 import mermaidAddress from "../../node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js?url";
 
-import { MAX_CHARS, type PreviewJob, type PreviewReport } from "./messages";
+import { MAX_CHARS, type PdfJob, type PreviewJob, type PreviewReport, type TextJob } from "./messages";
+import { drawPdf, receivePart } from "./pdf";
+import { loadScript } from "./scripts";
 
 interface Mermaid {
   initialize(settings: object): void;
@@ -20,7 +22,8 @@ declare global {
 
 addEventListener("message", ({ source, data }: MessageEvent<PreviewJob>) => {
   if (source !== parent) return;
-  draw(data).then(reportHeight, (error: unknown) => report({ type: "failed", reason: error instanceof Error ? error.message : String(error) }));
+  if (data.kind === "part") return receivePart(data);
+  (data.kind === "pdf" ? drawPages(data) : draw(data)).then(reportHeight, (error: unknown) => report({ type: "failed", reason: error instanceof Error ? error.message : String(error) }));
 });
 new ResizeObserver(reportHeight).observe(document.body);
 report({ type: "ready" });
@@ -35,7 +38,12 @@ function reportHeight(): void {
   if (drawing) report({ type: "drawn", height: Math.ceil(drawing.getBoundingClientRect().height) });
 }
 
-async function draw({ kind, text, isDark }: PreviewJob): Promise<void> {
+async function drawPages(job: PdfJob): Promise<void> {
+  document.documentElement.classList.toggle("is-dark", job.isDark);
+  await drawPdf(job, report);
+}
+
+async function draw({ kind, text, isDark }: TextJob): Promise<void> {
   if (text.length > MAX_CHARS[kind]) throw new Error();
   document.documentElement.classList.toggle("is-dark", isDark && kind === "mermaid");
   switch (kind) {
@@ -117,14 +125,8 @@ function place(drawing: Element): void {
   document.body.replaceChildren(main);
 }
 
-function loadMermaid(): Promise<Mermaid> {
-  return new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = mermaidAddress;
-    // The policy of the document lets scripts with its nonce run, and no others.
-    script.nonce = document.querySelector<HTMLScriptElement>("script[nonce]")?.nonce ?? "";
-    script.onload = () => (globalThis.mermaid ? resolve(globalThis.mermaid) : reject(new Error()));
-    script.onerror = () => reject(new Error());
-    document.head.append(script);
-  });
+async function loadMermaid(): Promise<Mermaid> {
+  await loadScript(mermaidAddress);
+  if (!globalThis.mermaid) throw new Error();
+  return globalThis.mermaid;
 }

@@ -52,7 +52,7 @@ BRAND_LOGO = "/brand/logo"
 ASSETS = "/assets/"
 DEFAULT_SHARE_DAYS = 90
 """How long the script of the page takes a share link to last at most, unless the document says otherwise."""
-PREVIEW_ASSETS = (f"{ASSETS}preview-", f"{ASSETS}mermaid.")
+PREVIEW_ASSETS = (f"{ASSETS}preview-", f"{ASSETS}mermaid.", f"{ASSETS}pdf.")
 """The scripts of the preview. Its document has no origin, so they count as those of another one."""
 
 POLICY = "; ".join(
@@ -78,6 +78,7 @@ PREVIEW_POLICY = "; ".join(
     (
         "default-src 'none'",
         "script-src 'nonce-{nonce}'",
+        "worker-src blob:",
         "style-src 'unsafe-inline'",
         "img-src data:",
         "font-src data:",
@@ -88,7 +89,9 @@ PREVIEW_POLICY = "; ".join(
         "sandbox allow-scripts",
     )
 )
-"""`{nonce}` is new in each response. `{ancestors}` are this origin, and those that may frame the embedded chat."""
+"""`{nonce}` is new in each response. `{ancestors}` are this origin, and those that may frame the embedded chat. The
+worker that reads a PDF comes from the page as bytes: a document without an origin can load none from an address. This
+policy holds for the worker too."""
 LOGO_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancestors 'none'"
 """A logo is a picture in a page. If it is an SVG that is opened by itself, none of its scripts runs."""
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.\-]+(?::\d+)?|https?://\[[0-9a-fA-F:]+\](?::\d+)?")
@@ -118,10 +121,11 @@ _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }
-_COMPRESSIBLE = frozenset({".css", ".html", ".js", ".svg"})
+_COMPRESSIBLE = frozenset({".css", ".html", ".js", ".mjs", ".svg"})
 
 
 KEPT_BYTES = 1_000_000

@@ -1,10 +1,10 @@
 /** A drawing of HTML, SVG or Mermaid, in a frame that has no origin, no network and no rights. Loaded when it is first asked for. */
 import { useEffect, useRef, useState } from "react";
 
-import type { PreviewJob, PreviewKind, PreviewReport } from "../../preview/messages";
+import type { PreviewKind, PreviewReport, TextJob } from "../../preview/messages";
 import { words } from "../../words";
 
-const ADDRESS = "/preview";
+export const ADDRESS = "/preview";
 const MIN_PX = 80;
 const MAX_PX = 900;
 
@@ -14,7 +14,7 @@ export default function PreviewFrame({ kind, text, isTall = false }: { kind: Pre
   const [isDrawn, setIsDrawn] = useState(false);
   const [problem, setProblem] = useState<string | null>(null);
   useEffect(() => {
-    const job: PreviewJob = { kind, text, isDark: isDark() };
+    const job: TextJob = { kind, text, isDark: isDark() };
     const onMessage = ({ source, data }: MessageEvent<PreviewReport>) => {
       const target = frame.current?.contentWindow;
       if (!target || source !== target) return;
@@ -44,7 +44,7 @@ export default function PreviewFrame({ kind, text, isTall = false }: { kind: Pre
   );
 }
 
-function isDark(): boolean {
+export function isDark(): boolean {
   const theme = document.documentElement.dataset["theme"];
   return theme === undefined ? matchMedia("(prefers-color-scheme: dark)").matches : theme === "dark";
 }

@@ -1,4 +1,4 @@
-/** What a file says: as it is meant to look (a table, a text with headings, a web page, a picture), or as plain text. */
+/** What a file says: as it is meant to look (a table, a text with headings, pages, a web page, a picture), or as plain text. */
 import { lazy, Suspense, useCallback, useMemo, useRef, useState } from "react";
 
 import type { StoredFile } from "@turnkeep/client";
@@ -12,16 +12,19 @@ import { usePassage } from "./citedPassage";
 import { SourceNote } from "./SourceHeader";
 
 const PreviewFrame = lazy(() => import("../markdown/PreviewFrame"));
+const PdfFrame = lazy(() => import("./PdfFrame"));
 
 /** More of a file is not drawn here. It can be downloaded. */
 const MAX_BYTES = 400_000;
 const MAX_ROWS = 500;
 
-type Look = "markdown" | "csv" | "html" | "svg" | "code";
+type TextLook = "markdown" | "csv" | "html" | "svg" | "code";
+type Look = TextLook | "pdf";
 
 /** How a file can be drawn, by its type or else by the end of its name; null if there is only its text. */
 export function lookOf({ name, mime_type: type }: Pick<StoredFile, "name" | "mime_type">): Look | null {
   const ending = /\.([a-z0-9]+)$/i.exec(name)?.[1]?.toLowerCase() ?? "";
+  if (type === "application/pdf" || ending === "pdf") return "pdf";
   if (type === "text/html" || ending === "html" || ending === "htm") return "html";
   if (type === "image/svg+xml" || ending === "svg") return "svg";
   if (type === "text/markdown" || ending === "md" || ending === "markdown") return "markdown";
@@ -53,6 +56,15 @@ export function FileContent({ file, passage }: { file: StoredFile; passage: Pass
 }
 
 function Drawn({ file, look }: { file: StoredFile; look: Look }) {
+  if (look !== "pdf") return <DrawnText file={file} look={look} />;
+  return (
+    <Suspense fallback={<p className="faint">{words.preview.loading}</p>}>
+      <PdfFrame file={file} />
+    </Suspense>
+  );
+}
+
+function DrawnText({ file, look }: { file: StoredFile; look: TextLook }) {
   const loaded = useLoaded(useCallback(() => readBeginning(file.id, MAX_BYTES), [file.id]));
   const text = loaded.value;
   if (text === null) return loaded.error === null ? <p className="faint">{words.source.readingFile}</p> : <SourceNote text={loaded.error} />;
@@ -64,7 +76,7 @@ function Drawn({ file, look }: { file: StoredFile; look: Look }) {
   );
 }
 
-function Look({ text, look, name }: { text: string; look: Look; name: string }) {
+function Look({ text, look, name }: { text: string; look: TextLook; name: string }) {
   switch (look) {
     case "markdown":
       return (
