@@ -57,7 +57,7 @@ export function useCitedMessage(
   // The list draws the message when it has scrolled to it, and again when the reader comes back to it.
   useEffect(() => {
     const element = root.current;
-    if (!element || !quote || cited?.passage !== passage) return undefined;
+    if (!element || !quote || !cited || cited.passage !== passage) return undefined;
     let isShown: "no" | "article" | "passage" = "no";
     return keepMarked(element, () => {
       const article = element.querySelector<HTMLElement>(cited.article);
