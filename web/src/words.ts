@@ -317,6 +317,8 @@ export const english = {
     instructionsHint: "The model reads them before each answer, after those of the agent. They hold from the next message on.",
     temperature: "Temperature",
     temperatureHint: "From 0, always the likeliest word, to 2. Leave it empty for the default of the model. Some models have none, and refuse it.",
+    isSet: "Instructions and temperature (chosen)",
+    tooLong: (most: string) => `Instructions have at most ${most} characters.`,
   },
 
   notify: {

@@ -302,6 +302,8 @@ export const words: Words = {
     instructionsHint: "模型在每次回答之前读取，排在智能体的指令之后。从下一条消息起生效。",
     temperature: "温度",
     temperatureHint: "从 0（始终选择最可能的词）到 2。留空则使用模型的默认值。有些模型没有此设置，会拒绝它。",
+    isSet: "指令和温度（已设置）",
+    tooLong: (most: string) => `指令最多 ${most} 个字符。`,
   },
 
   notify: {

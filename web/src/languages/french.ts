@@ -302,6 +302,8 @@ export const words: Words = {
     instructionsHint: "Le modèle les lit avant chaque réponse, après celles de l’agent. Elles s’appliquent à partir du prochain message.",
     temperature: "Température",
     temperatureHint: "De 0, toujours le mot le plus probable, à 2. Laissez vide pour utiliser la valeur par défaut du modèle. Certains modèles n’ont pas de température et la refusent.",
+    isSet: "Instructions et température (choisies)",
+    tooLong: (most: string) => `Les instructions ont au plus ${most} caractères.`,
   },
 
   notify: {

@@ -302,6 +302,8 @@ export const words: Words = {
     instructionsHint: "Das Modell liest sie vor jeder Antwort, nach denen des Agenten. Sie gelten ab der nächsten Nachricht.",
     temperature: "Temperatur",
     temperatureHint: "Von 0, immer das wahrscheinlichste Wort, bis 2. Leer gilt der Standardwert des Modells. Manche Modelle kennen keine Temperatur und lehnen sie ab.",
+    isSet: "Anweisungen und Temperatur (festgelegt)",
+    tooLong: (most: string) => `Anweisungen haben höchstens ${most} Zeichen.`,
   },
 
   notify: {

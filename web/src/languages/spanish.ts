@@ -302,6 +302,8 @@ export const words: Words = {
     instructionsHint: "El modelo las lee antes de cada respuesta, después de las del agente. Valen a partir del próximo mensaje.",
     temperature: "Temperatura",
     temperatureHint: "De 0, siempre la palabra más probable, a 2. Déjala vacía para usar la predeterminada del modelo. Algunos modelos no tienen temperatura y la rechazan.",
+    isSet: "Instrucciones y temperatura (elegidas)",
+    tooLong: (most: string) => `Las instrucciones tienen como máximo ${most} caracteres.`,
   },
 
   notify: {
