@@ -337,7 +337,7 @@ class TestInstructionsAndTemperature:
                 assert f"`{next(iter(wrong))}` of this conversation is" in refused.json()["detail"]
         await user.patch(f"/v1/conversations/{made}", json={"instructions": "Be long."})
         again = (await user.post("/v1/turns", json=body, headers=headers)).json()
-        assert again["turn"]["id"] == answer["turn"]["id"], "a repeated request gets its turn, whatever was changed since"
+        assert again["turn"]["id"] == answer["turn"]["id"], "a repeat gets its turn, whatever was changed since"
 
 
 class TestTrash:
