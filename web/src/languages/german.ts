@@ -303,7 +303,7 @@ export const words: Words = {
     temperature: "Temperatur",
     temperatureHint: "Von 0, immer das wahrscheinlichste Wort, bis 2. Leer gilt der Standardwert des Modells. Manche Modelle kennen keine Temperatur und lehnen sie ab.",
     isSet: "Anweisungen und Temperatur (festgelegt)",
-    tooLong: (most: string) => `Anweisungen haben höchstens ${most} Zeichen.`,
+    tooLong: (most) => `Anweisungen haben höchstens ${most} Zeichen.`,
   },
 
   notify: {
@@ -699,8 +699,20 @@ export const words: Words = {
     workspaceName: "Name",
     workspaceModel: "Standardmodell",
     serverModel: "Vorgabe des Servers",
-    workspaceLimit: "Nachrichten pro Monat, alle zusammen",
-    userLimit: "Nachrichten pro Monat und Person",
+    limits: {
+      ofWorkspace: "Limits des Arbeitsbereichs",
+      ofWorkspaceHint: "Für alle Personen zusammen. Ein leeres Feld bedeutet: kein Limit. Sie können diese Limits setzen und senken. Nur ein Dienstschlüssel der ganzen Organisation kann sie erhöhen oder aufheben.",
+      ofUser: "Limits pro Person",
+      ofUserHint: "Ein leeres Feld bedeutet: kein Limit. Hat eine Person ein eigenes Limit, gilt dieses.",
+      raised: (name) => `„${name}“ des Arbeitsbereichs lässt sich hier nur senken. Ein Dienstschlüssel der ganzen Organisation kann das Limit erhöhen oder aufheben.`,
+      names: {
+        monthly_message_limit: "Nachrichten pro Monat",
+        monthly_token_limit: "Token pro Monat",
+        monthly_cost_limit: "Kosten pro Monat",
+        stored_byte_limit: "Gespeicherte Dateien in MB",
+        parallel_turn_limit: "Gleichzeitige Durchgänge",
+      },
+    },
     limitHint: "Ohne Limit leer lassen.",
     saved: "Gespeichert.",
     savedBut: (warnings) => `Gespeichert, aber: ${warnings}`,

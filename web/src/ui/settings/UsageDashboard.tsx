@@ -1,5 +1,5 @@
 /** What a month has used by day, person, agent and model; how far limits are used; and the turns behind it. */
-import { useCallback, useMemo, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 
 import type { LimitUse, MonthlyUsage, UsageRow, UsageTurn } from "@turnkeep/client";
 import { saveText } from "../../effects/export";
@@ -16,7 +16,8 @@ const MONTHS = 12;
 const MEASURES: readonly Measure[] = ["messages", "tokens", "cost"];
 type Loaded = Record<"day" | "model" | "agent" | "user", MonthlyUsage | null>;
 
-export function UsageDashboard({ isAdmin, thisMonth }: { isAdmin: boolean; thisMonth: string }) {
+/** `saves` counts how often the limits were saved. */
+export function UsageDashboard({ isAdmin, thisMonth, saves }: { isAdmin: boolean; thisMonth: string; saves: number }) {
   const [month, setMonth] = useState(thisMonth);
   const [user, setUser] = useState("");
   const [agent, setAgent] = useState("");
@@ -26,6 +27,10 @@ export function UsageDashboard({ isAdmin, thisMonth }: { isAdmin: boolean; thisM
   const agents = useSelect((state) => state.agents);
   const only: UsageFilter = useMemo(() => ({ month, user: user || null, agent_id: agent || null, model: model || null }), [month, user, agent, model]);
   const loaded = useLoaded(useCallback(() => load(only, isAdmin), [only, isAdmin]));
+  const { reload } = loaded;
+  useEffect(() => {
+    if (saves > 0) reload();
+  }, [saves, reload]);
   // The choices stay those of the whole month, whatever is chosen.
   const all = useLoaded(useCallback(() => load({ month }, isAdmin), [month, isAdmin]));
   const { value } = loaded;
