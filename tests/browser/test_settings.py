@@ -70,6 +70,29 @@ class TestUsage:
             "user_monthly_message_limit": 9,
         }
 
+    async def test_an_admin_chooses_the_model_that_writes_titles(self, harness: Harness) -> None:
+        client = await harness.api()
+        page = await settings_of(harness, "Usage and limits")
+        field = page.get_by_label("Model that writes titles")
+        await expect(field).to_have_value("")
+        for label, model in (
+            ("None: the beginning of the question", "off"),
+            ("The server’s default", None),
+            ("scripted", "scripted"),
+        ):
+            await field.select_option(label=label)
+            async with page.expect_response(lambda response: "/v1/workspaces/" in response.url):
+                await page.get_by_role("button", name="Save").click()
+            [workspace] = (await client.read("/v1/workspaces"))["data"]
+            assert workspace["title_model"] == model
+        await page.reload()
+        await expect(field).to_have_value("scripted")
+        harness.scripts.say("The sea is deep.")
+        harness.scripts.say("Ocean depth")
+        await client.ask("How deep is the sea?")
+        await page.goto(harness.server.url)
+        await expect(page.get_by_role("navigation", name="Conversations").get_by_text("Ocean depth")).to_be_visible()
+
     async def test_a_limit_that_an_admin_cannot_raise_is_named(self, harness: Harness) -> None:
         client = await harness.api()
         path = f"/v1/workspaces/{(await client.read('/v1/workspaces'))['data'][0]['id']}"

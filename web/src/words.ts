@@ -714,6 +714,8 @@ export const english = {
     workspaceName: "Name",
     workspaceModel: "Default model",
     serverModel: "The server’s default",
+    titleModel: "Model that writes titles",
+    noTitleModel: "None: the beginning of the question",
     limits: {
       ofWorkspace: "Limits of the workspace",
       ofWorkspaceHint: "For all users together. Leave a field empty for no limit. You can set and lower these limits. Only a service key of the whole organization can raise them or take them away.",

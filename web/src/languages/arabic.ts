@@ -713,6 +713,8 @@ export const words: Words = {
     workspaceName: "الاسم",
     workspaceModel: "النموذج الافتراضي",
     serverModel: "النموذج الافتراضي للخادم",
+    titleModel: "النموذج الذي يكتب العناوين",
+    noTitleModel: "بلا نموذج: بداية السؤال",
     limits: {
       ofWorkspace: "حدود مساحة العمل",
       ofWorkspaceHint: "لجميع المستخدمين معًا. يُترك الحقل فارغًا لعدم وضع حد. يمكنك وضع هذه الحدود وخفضها. لا يرفعها أو يلغيها إلا مفتاح خدمة للمؤسسة كلها.",

@@ -699,6 +699,8 @@ export const words: Words = {
     workspaceName: "名称",
     workspaceModel: "默认模型",
     serverModel: "服务器的默认模型",
+    titleModel: "撰写标题的模型",
+    noTitleModel: "无：使用问题的开头",
     limits: {
       ofWorkspace: "工作区的限额",
       ofWorkspaceHint: "所有用户合计。留空表示不设限额。你可以设置和降低这些限额。只有整个组织的服务密钥才能提高或取消它们。",

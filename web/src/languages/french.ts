@@ -699,6 +699,8 @@ export const words: Words = {
     workspaceName: "Nom",
     workspaceModel: "Modèle par défaut",
     serverModel: "Celui du serveur",
+    titleModel: "Modèle qui écrit les titres",
+    noTitleModel: "Aucun : le début de la question",
     limits: {
       ofWorkspace: "Limites de l’espace de travail",
       ofWorkspaceHint: "Pour tous les utilisateurs ensemble. Laissez un champ vide pour ne pas fixer de limite. Vous pouvez fixer et abaisser ces limites. Seule une clé de service de toute l’organisation peut les relever ou les supprimer.",

@@ -699,6 +699,8 @@ export const words: Words = {
     workspaceName: "Name",
     workspaceModel: "Standardmodell",
     serverModel: "Vorgabe des Servers",
+    titleModel: "Modell für Titel",
+    noTitleModel: "Keines: der Anfang der Frage",
     limits: {
       ofWorkspace: "Limits des Arbeitsbereichs",
       ofWorkspaceHint: "Für alle Personen zusammen. Ein leeres Feld bedeutet: kein Limit. Sie können diese Limits setzen und senken. Nur ein Dienstschlüssel der ganzen Organisation kann sie erhöhen oder aufheben.",

@@ -699,6 +699,8 @@ export const words: Words = {
     workspaceName: "Nombre",
     workspaceModel: "Modelo predeterminado",
     serverModel: "El predeterminado del servidor",
+    titleModel: "Modelo que escribe los títulos",
+    noTitleModel: "Ninguno: el comienzo de la pregunta",
     limits: {
       ofWorkspace: "Límites del espacio de trabajo",
       ofWorkspaceHint: "Para todas las personas juntas. Deja un campo vacío para no poner límite. Puedes poner y bajar estos límites. Solo una clave de servicio de toda la organización puede subirlos o quitarlos.",

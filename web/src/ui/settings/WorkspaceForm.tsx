@@ -1,4 +1,4 @@
-/** The form for a workspace: its name, its model, and its limits. For admins. */
+/** The form for a workspace: its name, its models, and its limits. For admins. */
 import { useState } from "react";
 
 import type { Workspace } from "@turnkeep/client";
@@ -9,18 +9,20 @@ import { Field, SelectField } from "../forms";
 import { ErrorText, useSubmit, useUnsaved } from "../requestState";
 
 const LIMITS = ["monthly_message_limit", "monthly_token_limit", "monthly_cost_limit", "stored_byte_limit", "parallel_turn_limit"] as const;
+/** As the server has it. */
+const NO_TITLE_MODEL = "off";
 type LimitName = (typeof LIMITS)[number];
 type LimitField = LimitName | `user_${LimitName}`;
 
 interface Fields {
   readonly name: string;
   readonly model: string;
+  readonly titleModel: string;
   readonly limits: Readonly<Record<LimitField, string>>;
 }
 
 export function WorkspaceForm({ workspace, onSaved }: { workspace: Workspace; onSaved: () => void }) {
   const { session } = useServices();
-  const models = useSelect((state) => state.models);
   const [stored, setStored] = useState(workspace);
   const [fields, setFields] = useState(() => fieldsOf(workspace));
   const { isSubmitting, error, submit, setError } = useSubmit();
@@ -30,7 +32,7 @@ export function WorkspaceForm({ workspace, onSaved }: { workspace: Workspace; on
     const raised = LIMITS.find((name) => isRaised(stored[name], limits[name]));
     if (raised) return setError(words.settings.limits.raised(words.settings.limits.names[raised]));
     await submit(async () => {
-      const saved = await changeWorkspace(workspace.id, { name: fields.name.trim(), model: fields.model || null, ...limits });
+      const saved = await changeWorkspace(workspace.id, { name: fields.name.trim(), model: fields.model || null, title_model: fields.titleModel || null, ...limits });
       setStored(saved);
       setFields(fieldsOf(saved));
       onSaved();
@@ -51,11 +53,12 @@ export function WorkspaceForm({ workspace, onSaved }: { workspace: Workspace; on
       <Field label={words.settings.workspaceName} value={fields.name} onChange={(name) => change({ name })} isRequired />
       <SelectField label={words.settings.workspaceModel} value={fields.model} onChange={(model) => change({ model })}>
         <option value="">{words.settings.serverModel}</option>
-        {[...new Set([...models.map((one) => one.id), ...(stored.model ? [stored.model] : [])])].map((one) => (
-          <option key={one} value={one}>
-            {one}
-          </option>
-        ))}
+        <ModelOptions chosen={stored.model} />
+      </SelectField>
+      <SelectField label={words.settings.titleModel} value={fields.titleModel} onChange={(titleModel) => change({ titleModel })}>
+        <option value="">{words.settings.serverModel}</option>
+        <option value={NO_TITLE_MODEL}>{words.settings.noTitleModel}</option>
+        <ModelOptions chosen={stored.title_model === NO_TITLE_MODEL ? null : stored.title_model} />
       </SelectField>
       <LimitFields prefix="" title={words.settings.limits.ofWorkspace} hint={words.settings.limits.ofWorkspaceHint} limits={fields.limits} onChange={setLimit} />
       <LimitFields prefix="user_" title={words.settings.limits.ofUser} hint={words.settings.limits.ofUserHint} limits={fields.limits} onChange={setLimit} />
@@ -67,6 +70,16 @@ export function WorkspaceForm({ workspace, onSaved }: { workspace: Workspace; on
       </div>
     </form>
   );
+}
+
+/** The models of the server, and the one that is chosen, even if the server does not have it any more. */
+function ModelOptions({ chosen }: { chosen: string | null | undefined }) {
+  const models = useSelect((state) => state.models);
+  return [...new Set([...models.map((one) => one.id), ...(chosen ? [chosen] : [])])].map((one) => (
+    <option key={one} value={one}>
+      {one}
+    </option>
+  ));
 }
 
 interface LimitFieldsProps {
@@ -102,7 +115,7 @@ const fieldNames: readonly LimitField[] = [...LIMITS, ...LIMITS.map((name) => `u
 
 function fieldsOf(workspace: Workspace): Fields {
   const limits = Object.fromEntries(fieldNames.map((name) => [name, limitAsText(name, workspace[name])])) as Record<LimitField, string>;
-  return { name: workspace.name, model: workspace.model ?? "", limits };
+  return { name: workspace.name, model: workspace.model ?? "", titleModel: workspace.title_model ?? "", limits };
 }
 
 /** The limits whose text was changed. The others may have been changed elsewhere meanwhile, and stay as they are. */
