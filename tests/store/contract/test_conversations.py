@@ -1,6 +1,7 @@
 """Conversations: listed, changed, deleted, restored, purged."""
 
 import secrets
+from functools import partial
 from typing import Any
 
 import pytest
@@ -643,9 +644,8 @@ class TestTitles:
         org_id, workspace_id = tenant.ann.org_id, tenant.ann.workspace_id
         cases = (("off", True, False), ("off", False, False), ("m", True, True), ("m", False, True))
         for model, by_default, is_wanted in (*cases, (None, True, True), (None, False, False)):
-            changed = await store.change_workspace(
-                org_id, workspace_id, lambda before, model=model: structs.replace(before, title_model=model)
-            )
+            change = partial(structs.replace, title_model=model)
+            changed = await store.change_workspace(org_id, workspace_id, change)
             assert changed == await store.workspace(org_id, workspace_id)
             assert changed.title_model == model
             turn = await finish(store, tenant.ann)

@@ -8,6 +8,7 @@ import { costInWords, countInWords, dayInWords, durationInWords, monthInWords, s
 import { useSelect, useServices } from "../context";
 import { SelectField } from "../forms";
 import { Icon } from "../Icon";
+import { NumberHeads } from "../NumberHeads";
 import { LoadStatus, MoreButton, useLoaded, useLoadedList } from "../requestState";
 import { RouteLink } from "../RouteLink";
 import { DayChart, type Measure, measured, writtenAs } from "./UsageChart";
@@ -178,20 +179,7 @@ function GroupTable({ group, rows, measure, hasCost, names }: { group: UsageGrou
           <tr>
             <th scope="col">{columnOf(group)}</th>
             <td className="is-share" aria-hidden="true" />
-            <th scope="col" className="is-number">
-              {words.settings.messages}
-            </th>
-            <th scope="col" className="is-number">
-              {words.settings.inputTokens}
-            </th>
-            <th scope="col" className="is-number">
-              {words.settings.outputTokens}
-            </th>
-            {hasCost && (
-              <th scope="col" className="is-number">
-                {words.usage.cost}
-              </th>
-            )}
+            <NumberHeads names={[words.settings.messages, words.settings.inputTokens, words.settings.outputTokens, hasCost && words.usage.cost]} />
           </tr>
         </thead>
         <tbody>
@@ -296,17 +284,7 @@ function TurnTable({ turns, showsUsers, hasCost }: { turns: readonly UsageTurn[]
             <th scope="col">{words.usage.state}</th>
             {showsUsers && <th scope="col">{words.usage.person}</th>}
             <th scope="col">{words.usage.model}</th>
-            <th scope="col" className="is-number">
-              {words.usage.took}
-            </th>
-            <th scope="col" className="is-number">
-              {words.usage.measures.tokens}
-            </th>
-            {hasCost && (
-              <th scope="col" className="is-number">
-                {words.usage.cost}
-              </th>
-            )}
+            <NumberHeads names={[words.usage.took, words.usage.measures.tokens, hasCost && words.usage.cost]} />
           </tr>
         </thead>
         <tbody>
