@@ -8,7 +8,7 @@ import { costInWords, countInWords, dayInWords, durationInWords, monthInWords, s
 import { useSelect, useServices } from "../context";
 import { SelectField } from "../forms";
 import { Icon } from "../Icon";
-import { NumberHeads } from "../NumberHeads";
+import { ColumnHeads } from "../ColumnHeads";
 import { LoadStatus, MoreButton, useLoaded, useLoadedList } from "../requestState";
 import { RouteLink } from "../RouteLink";
 import { DayChart, type Measure, measured, writtenAs } from "./UsageChart";
@@ -179,7 +179,7 @@ function GroupTable({ group, rows, measure, hasCost, names }: { group: UsageGrou
           <tr>
             <th scope="col">{columnOf(group)}</th>
             <td className="is-share" aria-hidden="true" />
-            <NumberHeads names={[words.settings.messages, words.settings.inputTokens, words.settings.outputTokens, hasCost && words.usage.cost]} />
+            <ColumnHeads names={[words.settings.messages, words.settings.inputTokens, words.settings.outputTokens, hasCost && words.usage.cost]} />
           </tr>
         </thead>
         <tbody>
@@ -284,7 +284,7 @@ function TurnTable({ turns, showsUsers, hasCost }: { turns: readonly UsageTurn[]
             <th scope="col">{words.usage.state}</th>
             {showsUsers && <th scope="col">{words.usage.person}</th>}
             <th scope="col">{words.usage.model}</th>
-            <NumberHeads names={[words.usage.took, words.usage.measures.tokens, hasCost && words.usage.cost]} />
+            <ColumnHeads names={[words.usage.took, words.usage.measures.tokens, hasCost && words.usage.cost]} />
           </tr>
         </thead>
         <tbody>

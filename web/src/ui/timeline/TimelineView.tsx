@@ -7,7 +7,7 @@ import { costInWords, countInWords, durationInWords, timeInWords, words } from "
 import { brandName } from "../Brand";
 import { Head } from "../Head";
 import { Icon, type IconName } from "../Icon";
-import { NumberHeads } from "../NumberHeads";
+import { ColumnHeads } from "../ColumnHeads";
 import { LoadStatus, useLoaded } from "../requestState";
 import { RouteLink } from "../RouteLink";
 import { useIsNarrow } from "../useScreen";
@@ -107,7 +107,7 @@ function Waterfall({ timeline: shown }: { timeline: Timeline }) {
           <thead>
             <tr>
               <th scope="col">{words.timeline.what}</th>
-              <NumberHeads names={[columns.hasTimes && words.timeline.began, words.timeline.took, words.timeline.tokens, columns.hasCost && words.timeline.cost]} />
+              <ColumnHeads names={[columns.hasTimes && words.timeline.began, words.timeline.took, words.timeline.tokens, columns.hasCost && words.timeline.cost]} />
               {columns.hasTimes && <th scope="col">{words.timeline.bar}</th>}
             </tr>
           </thead>

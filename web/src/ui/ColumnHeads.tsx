@@ -1,5 +1,5 @@
 /** The heads of columns of numbers, in tables of usage and of what happened. A column that is false is left out. */
-export function NumberHeads({ names }: { names: readonly (string | false)[] }) {
+export function ColumnHeads({ names }: { names: readonly (string | false)[] }) {
   return names.map(
     (name) =>
       name !== false && (
