@@ -115,6 +115,23 @@ class TestWorkspaces:
         default = next(one for one in (await service.read("/v1/workspaces"))["data"] if one["is_default"])
         assert code_of(await service.delete(f"/v1/workspaces/{default['id']}")) == (409, "conflict")
 
+    @both
+    async def test_an_admin_chooses_who_writes_titles(self, server: ApiServer, service: Client) -> None:
+        admin = await server.user(service, "ada", role="admin")
+        [own] = (await admin.read("/v1/workspaces"))["data"]
+        assert own["title_model"] is None
+        path = f"/v1/workspaces/{own['id']}"
+        for model in ("off", "scripted", None):
+            assert (await admin.patch(path, json={"title_model": model})).json()["title_model"] == model
+            assert (await admin.read(path))["title_model"] == model
+        for wrong in ("nowhere/x", "", 5):
+            assert code_of(await admin.patch(path, json={"title_model": wrong})) == (422, "invalid_request"), wrong
+        assert code_of(await admin.patch(path, json={"model": "off"})) == (422, "invalid_request"), "only of titles"
+        member = await server.user(service, "bob")
+        assert code_of(await member.patch(path, json={"title_model": "off"})) == (403, "forbidden")
+        made = await service.post("/v1/workspaces", json={"name": "Quiet", "title_model": "off"})
+        assert made.json()["title_model"] == "off"
+
     async def test_bad_limits_are_refused(self, service: Client) -> None:
         for limit in (-1, 2**31, "5", 1.5):
             response = await service.post("/v1/workspaces", json={"name": "W", "monthly_message_limit": limit})

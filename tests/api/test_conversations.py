@@ -306,6 +306,39 @@ class TestInstructionsAndTemperature:
         for wrong in ({"temperature": 3}, {"temperature": "hot"}, {"instructions": ""}, {"instructions": 1}):
             assert code_of(await user.patch(path, json=wrong)) == (422, "invalid_request"), wrong
 
+    @both
+    async def test_hold_for_the_turn_that_creates_the_conversation(
+        self, server: ApiServer, service: Client, user: Client
+    ) -> None:
+        body = {"message": "Hello", "instructions": "Be brief.", "temperature": 0.5}
+        headers = {"idempotency-key": "once"}
+        answer = (await user.post("/v1/turns", json=body, headers=headers)).json()
+        path = f"/v1/conversations/{answer['conversation_id']}"
+        shown = await user.read(path)
+        assert (shown["instructions"], shown["temperature"]) == ("Be brief.", 0.5)
+        assert "Be brief." in (await service.get(f"/v1/turns/{answer['turn']['id']}/trace")).text
+        again = (await user.post("/v1/turns", json=body, headers=headers)).json()
+        assert again["turn"]["id"] == answer["turn"]["id"], "a repeated request creates no second conversation"
+        for wrong in ({"temperature": 3}, {"instructions": ""}, {"instructions": "x" * 10_001}):
+            refused = await user.post("/v1/turns", json={"message": "Hello", **wrong})
+            assert code_of(refused) == (422, "invalid_request"), wrong
+        assert len((await user.read("/v1/conversations"))["data"]) == 1
+
+    async def test_are_not_changed_by_a_later_turn(self, user: Client) -> None:
+        body = {"message": "Hello", "external_id": "doc-1", "instructions": "Be brief."}
+        headers = {"idempotency-key": "once"}
+        answer = (await user.post("/v1/turns", json=body, headers=headers)).json()
+        made = answer["conversation_id"]
+        for place in ({"conversation_id": made}, {"external_id": "doc-1"}):
+            await user.ask("Hello", **place, instructions="Be brief.")
+            for wrong in ({"instructions": "Be long."}, {"temperature": 0.5}):
+                refused = await user.post("/v1/turns", json={"message": "Hello", **place, **wrong})
+                assert code_of(refused) == (422, "invalid_request")
+                assert f"`{next(iter(wrong))}` of this conversation is" in refused.json()["detail"]
+        await user.patch(f"/v1/conversations/{made}", json={"instructions": "Be long."})
+        again = (await user.post("/v1/turns", json=body, headers=headers)).json()
+        assert again["turn"]["id"] == answer["turn"]["id"], "a repeat gets its turn, whatever was changed since"
+
 
 class TestTrash:
     @both

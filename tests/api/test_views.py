@@ -5,7 +5,7 @@ from msgspec import UNSET, UnsetType
 
 from turnkeep.api import views
 from turnkeep.api.http.requests import command_of, null_fields
-from turnkeep.api.native.turns import LASTING_FIELDS
+from turnkeep.api.native.turns import CONVERSATION_FIELDS
 from turnkeep.ids import ConversationId, WorkspaceId
 from turnkeep.model.conversations import Conversation
 from turnkeep.store.commands import NewConversation
@@ -62,4 +62,4 @@ class TestAView:
 
 
 def test_a_later_turn_cannot_change_what_belongs_to_the_conversation() -> None:
-    assert LASTING_FIELDS == ("kind", "workflow_id", "external_id")
+    assert CONVERSATION_FIELDS == ("kind", "workflow_id", "external_id", "instructions", "temperature")

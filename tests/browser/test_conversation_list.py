@@ -463,6 +463,40 @@ class TestInstructionsAndTemperature:
         await expect(dialog).to_have_count(0)
         assert not {"instructions", "temperature"} & (await client.read(f"/v1/conversations/{made}")).keys()
 
+    async def test_of_a_new_conversation_hold_for_its_first_answer(self, harness: Harness) -> None:
+        client = await harness.api()
+        chat = await ChatPage.open(harness)
+        dialog = chat.page.get_by_role("dialog", name="This conversation")
+        await chat.page.get_by_role("button", name="Instructions and temperature", exact=True).click()
+        await dialog.get_by_label("Instructions").fill("x" * 10_001)
+        await dialog.get_by_role("button", name="Save").click()
+        await expect(dialog.get_by_role("alert")).to_have_text("Instructions have at most 10,000 characters.")
+        await dialog.get_by_label("Instructions").fill("Be brief.")
+        await dialog.get_by_label("Temperature").fill("0.3")
+        await dialog.get_by_role("button", name="Save").click()
+        await expect(dialog).to_have_count(0)
+        chosen = chat.page.get_by_role("button", name="Instructions and temperature (chosen)")
+        await expect(chosen).to_be_focused()
+        assert (await client.read("/v1/conversations"))["data"] == [], "nothing is created before the first message"
+
+        await chat.page.reload()
+        await expect(chosen).to_be_visible()
+        await chat.send("Hello")
+        await chat.wait_settled()
+        [listed] = (await client.read("/v1/conversations"))["data"]
+        shown = await client.read(f"/v1/conversations/{listed['id']}")
+        assert (shown["instructions"], shown["temperature"]) == ("Be brief.", 0.3)
+        [request] = harness.scripts.requests
+        assert "Be brief." in str(request.messages)
+        assert request.sampling.temperature == 0.3
+
+        await chat.page.get_by_label("Conversation menu").click()
+        await chat.page.get_by_role("button", name="Instructions and temperature").click()
+        await expect(dialog.get_by_label("Instructions")).to_have_value("Be brief.")
+        await dialog.get_by_role("button", name="Cancel").click()
+        await chat.conversations.get_by_role("link", name="New conversation").click()
+        await expect(chat.page.get_by_role("button", name="Instructions and temperature", exact=True)).to_be_visible()
+
 
 class TestTrash:
     async def test_what_was_deleted_is_restored_or_deleted_for_ever(self, harness: Harness) -> None:

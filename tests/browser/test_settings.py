@@ -24,11 +24,93 @@ class TestUsage:
         await client.ask("One")
         page = await settings_of(harness, "Usage and limits")
         await expect(page.locator(".figures dd").first).to_have_text("1 no limit")
-        await page.get_by_label("Messages per month, each user").fill("3")
+        each = page.get_by_role("group", name="Limits of each user")
+        await each.get_by_label("Messages per month").fill("3")
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_text("Saved.")).to_be_visible()
+        await expect(page.locator(".figures dd").first).to_have_text("1 of 3")
         await page.reload()
         await expect(page.locator(".figures dd").first).to_have_text("1 of 3")
+
+    async def test_every_limit_that_has_a_meter_can_be_changed(self, harness: Harness) -> None:
+        client = await harness.api()
+        path = f"/v1/workspaces/{(await client.read('/v1/workspaces'))['data'][0]['id']}"
+        await client.patch(path, json={"stored_byte_limit": 100_000_000, "user_monthly_token_limit": 500})
+        page = await settings_of(harness, "Usage and limits")
+        everyone = page.get_by_role("group", name="Limits of the workspace")
+        each = page.get_by_role("group", name="Limits of each user")
+        await expect(everyone.get_by_label("Stored files in MB")).to_have_value("95.3674")
+        await expect(each.get_by_label("Tokens per month")).to_have_value("500")
+        texts = {
+            "Messages per month": "40",
+            "Tokens per month": "70000",
+            "Cost per month": "2.5",
+            "Stored files in MB": "1.5",
+            "Turns at the same time": "2",
+        }
+        for label, text in texts.items():
+            await everyone.get_by_label(label).fill(text)
+        await each.get_by_label("Tokens per month").fill("")
+        await each.get_by_label("Turns at the same time").fill("1")
+        # What another admin changes meanwhile stays, because this form does not change it.
+        await client.patch(path, json={"user_monthly_message_limit": 9})
+        await page.get_by_role("button", name="Save").click()
+        for name in ("Messages this month", "Tokens this month", "Cost this month", "Stored files"):
+            await expect(page.get_by_role("meter", name=name).last).to_be_visible()
+        await expect(page.get_by_role("listitem").filter(has_text="Stored files")).to_contain_text("of 1.5 MB")
+        shown = await client.read(path)
+        limits = {name: value for name, value in shown.items() if name.endswith("_limit") and value is not None}
+        assert limits == {
+            "monthly_message_limit": 40,
+            "monthly_token_limit": 70_000,
+            "monthly_cost_limit": 2.5,
+            "stored_byte_limit": 1_572_864,
+            "parallel_turn_limit": 2,
+            "user_parallel_turn_limit": 1,
+            "user_monthly_message_limit": 9,
+        }
+
+    async def test_an_admin_chooses_the_model_that_writes_titles(self, harness: Harness) -> None:
+        client = await harness.api()
+        page = await settings_of(harness, "Usage and limits")
+        field = page.get_by_label("Model that writes titles")
+        await expect(field).to_have_value("")
+        for label, model in (
+            ("None: the beginning of the question", "off"),
+            ("The server’s default", None),
+            ("scripted", "scripted"),
+        ):
+            await field.select_option(label=label)
+            async with page.expect_response(lambda response: "/v1/workspaces/" in response.url):
+                await page.get_by_role("button", name="Save").click()
+            [workspace] = (await client.read("/v1/workspaces"))["data"]
+            assert workspace["title_model"] == model
+        await page.reload()
+        await expect(field).to_have_value("scripted")
+        harness.scripts.say("The sea is deep.")
+        harness.scripts.say("Ocean depth")
+        await client.ask("How deep is the sea?")
+        await page.goto(harness.server.url)
+        await expect(page.get_by_role("navigation", name="Conversations").get_by_text("Ocean depth")).to_be_visible()
+
+    async def test_a_limit_that_an_admin_cannot_raise_is_named(self, harness: Harness) -> None:
+        client = await harness.api()
+        path = f"/v1/workspaces/{(await client.read('/v1/workspaces'))['data'][0]['id']}"
+        await client.patch(path, json={"monthly_token_limit": 500})
+        page = await settings_of(harness, "Usage and limits")
+        field = page.get_by_role("group", name="Limits of the workspace").get_by_label("Tokens per month")
+        for text in ("501", ""):
+            await field.fill(text)
+            await page.get_by_role("button", name="Save").click()
+            refusal = page.get_by_role("alert").filter(
+                has_text="“Tokens per month” of the workspace can only be lowered"
+            )
+            await expect(refusal).to_be_visible()
+        await field.fill("499")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_text("Saved.")).to_be_visible()
+        await expect(page.get_by_role("alert")).to_have_count(0)
+        assert (await client.read(path))["monthly_token_limit"] == 499
 
     async def test_a_limit_that_is_reached_is_explained_in_the_thread(self, harness: Harness) -> None:
         client = await harness.api()

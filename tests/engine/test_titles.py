@@ -106,10 +106,8 @@ class TestTitles:
         latch = Latch()
         dead = await cluster.enter(Scripts([Until(latch.pass_through), "Lost"]), settings=TITLED, start=False)
         turn = await cluster.answer(dead)
-        writer = dead.titles
-        assert writer is not None
-        await writer.want([turn.id])
-        dying = asyncio.create_task(writer.write())
+        await dead.titles.want([turn.id])
+        dying = asyncio.create_task(dead.titles.write())
         await latch.reached.wait()
         dying.cancel()
         await asyncio.gather(dying, return_exceptions=True)
@@ -132,6 +130,48 @@ class TestTitles:
         await engine.drain(seconds=5)
         assert await title_by(cluster, turn.conversation_id) == ("How deep is the sea?", None)
         assert await cluster.store.take_titles(lease_seconds=60) == []
+
+
+class TestWorkspaces:
+    async def choose(self, cluster: Cluster, model: str | None) -> None:
+        await cluster.store.change_workspace(
+            cluster.ann.org_id, cluster.ann.workspace_id, lambda before: structs.replace(before, title_model=model)
+        )
+
+    async def test_choose_a_model_where_the_server_has_none(self, cluster: Cluster) -> None:
+        scripts = Scripts(["Ocean depth"])
+        engine = await cluster.enter(scripts)
+        await self.choose(cluster, "scripted/titles")
+        turn = await cluster.answer(engine, "How deep is the sea?")
+        assert await until_titled(cluster, turn.conversation_id) == "Ocean depth"
+        assert [request.model for request in scripts.asked] == ["scripted/titles"]
+
+    async def test_choose_another_model_than_the_server(self, cluster: Cluster) -> None:
+        other = structs.replace(QUICK, title_model="scripted/others")
+        scripts = Scripts(["Ocean depth"])
+        engine = await cluster.enter(scripts, settings=other)
+        await self.choose(cluster, "scripted/titles")
+        turn = await cluster.answer(engine, "How deep is the sea?")
+        assert await until_titled(cluster, turn.conversation_id) == "Ocean depth"
+
+    async def test_switch_titles_off(self, cluster: Cluster) -> None:
+        scripts = Scripts(["Ocean depth"])
+        engine = await cluster.enter(scripts, settings=TITLED)
+        await self.choose(cluster, "off")
+        turn = await cluster.answer(engine, "How deep is the sea?")
+        await engine.drain(seconds=5)
+        assert await title_by(cluster, turn.conversation_id) == ("How deep is the sea?", None)
+        assert scripts.asked == []
+
+    async def test_switch_off_titles_that_are_not_written_yet(self, cluster: Cluster) -> None:
+        scripts = Scripts(["Ocean depth"])
+        engine = await cluster.enter(scripts, settings=TITLED, start=False)
+        turn = await cluster.answer(engine, "How deep is the sea?")
+        await engine.titles.want([turn.id])
+        await self.choose(cluster, "off")
+        assert await engine.titles.write() == 1
+        assert await title_by(cluster, turn.conversation_id) == ("How deep is the sea?", "question")
+        assert scripts.asked == []
 
 
 class TestReplies:

@@ -317,6 +317,8 @@ export const english = {
     instructionsHint: "The model reads them before each answer, after those of the agent. They hold from the next message on.",
     temperature: "Temperature",
     temperatureHint: "From 0, always the likeliest word, to 2. Leave it empty for the default of the model. Some models have none, and refuse it.",
+    isSet: "Instructions and temperature (chosen)",
+    tooLong: (most: string) => `Instructions have at most ${most} characters.`,
   },
 
   notify: {
@@ -717,8 +719,22 @@ export const english = {
     workspaceName: "Name",
     workspaceModel: "Default model",
     serverModel: "The server’s default",
-    workspaceLimit: "Messages per month, all users",
-    userLimit: "Messages per month, each user",
+    titleModel: "Model that writes titles",
+    noTitleModel: "None: the beginning of the question",
+    limits: {
+      ofWorkspace: "Limits of the workspace",
+      ofWorkspaceHint: "For all users together. Leave a field empty for no limit. You can set and lower these limits. Only a service key of the whole organization can raise them or take them away.",
+      ofUser: "Limits of each user",
+      ofUserHint: "Leave a field empty for no limit. A limit that a user has of their own takes its place.",
+      raised: (name: string) => `“${name}” of the workspace can only be lowered here. A service key of the whole organization can raise it or take it away.`,
+      names: {
+        monthly_message_limit: "Messages per month",
+        monthly_token_limit: "Tokens per month",
+        monthly_cost_limit: "Cost per month",
+        stored_byte_limit: "Stored files in MB",
+        parallel_turn_limit: "Turns at the same time",
+      },
+    },
     limitHint: "Leave empty for no limit.",
     saved: "Saved.",
     savedBut: (warnings: string) => `Saved, but: ${warnings}`,

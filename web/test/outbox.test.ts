@@ -1,5 +1,5 @@
 /** Outgoing messages: sent, repeated, removed, and stored for a reload. */
-import { beforeEach, describe, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 
 import { type Me, type OutgoingMessage, type Turn, TurnkeepError } from "@turnkeep/client";
 import { createServices, type Services } from "../src/effects/services";
@@ -176,6 +176,97 @@ describe("an outgoing message", () => {
     after.outbox.takeBack("conv_1", outgoingOf(after)?.key ?? "");
     expect(stored.size).toBe(0);
     vi.unstubAllGlobals();
+  });
+});
+
+describe("instructions and temperature of a new conversation", () => {
+  const brief = { instructions: "Be brief.", temperature: 0.3 };
+  const newPage = () => {
+    vi.mocked(routes.conversation).mockReturnValue(new Promise(() => undefined));
+    const services = createServices(createStore(newState({ page: "chat", conversationId: null })));
+    services.store.dispatch({ type: "session", session: "signed_in", me: user });
+    const send = (text: string) => services.outbox.send({ text, attachments: [], agentId: null, model: null, ifBusy: "reject" });
+    // Another conversation comes into view, so no turn is followed.
+    const leave = () => services.store.dispatch({ type: "route", route: { page: "chat", conversationId: "conv_9" } });
+    return { services, send, leave };
+  };
+  const bodies = () => vi.mocked(routes.ask).mock.calls.map(([body]) => body);
+  const refuse = () => vi.mocked(routes.ask).mockRejectedValueOnce(new TurnkeepError(422, "unsupported_option", "No."));
+
+  beforeEach(() => {
+    storage();
+    storage("localStorage");
+  });
+  afterEach(() => vi.unstubAllGlobals());
+
+  test("are kept in the browser until its first message has created it", async () => {
+    newPage().services.drafts.setBehaviour(brief);
+    const { services, send, leave } = newPage();
+    expect(services.drafts.behaviour).toEqual(brief);
+    vi.mocked(routes.ask).mockImplementation(() => accepts("t1"));
+    const sending = send("Hello");
+    leave();
+    await sending;
+    expect(bodies()).toMatchObject([brief]);
+    expect(services.drafts.behaviour).toBeNull();
+    expect(newPage().services.drafts.behaviour).toBeNull();
+  });
+
+  test("are not sent with the messages that follow", async () => {
+    const { services, send, leave } = newPage();
+    services.drafts.setBehaviour(brief);
+    vi.mocked(routes.ask).mockImplementation(() => accepts("t1"));
+    const sending = [send("one"), send("two")];
+    leave();
+    await Promise.all(sending);
+    expect(bodies()).toMatchObject([brief, { conversation_id: "conv_1" }]);
+    expect(bodies()[1]).not.toHaveProperty("instructions");
+  });
+
+  test("are sent with the second message if the first is refused", async () => {
+    const { services, send, leave } = newPage();
+    services.drafts.setBehaviour(brief);
+    refuse();
+    await send("one");
+    expect(services.drafts.behaviour).toEqual(brief);
+    vi.mocked(routes.ask).mockImplementation(() => accepts("t1"));
+    const sending = send("two");
+    leave();
+    await sending;
+    expect(bodies()).toMatchObject([brief, brief]);
+  });
+
+  test("may be changed before a refused message is sent again", async () => {
+    const { services, send, leave } = newPage();
+    services.drafts.setBehaviour(brief);
+    refuse();
+    await send("one");
+    services.drafts.setBehaviour({ ...brief, temperature: null });
+    vi.mocked(routes.ask).mockImplementation(() => accepts("t1"));
+    const again = services.outbox.sendAgain("new", services.store.get().threads["new"]?.outbox[0]?.key ?? "");
+    leave();
+    await again;
+    expect(bodies()[1]).toMatchObject({ instructions: "Be brief.", temperature: null });
+  });
+
+  test("are the same in a request that is sent again after a reload", async () => {
+    const { services, send } = newPage();
+    services.drafts.setBehaviour(brief);
+    vi.mocked(routes.ask).mockReturnValue(new Promise(() => undefined));
+    void send("Hello");
+    // Another tab has chosen something else meanwhile.
+    services.drafts.setBehaviour({ ...brief, instructions: "Be long." });
+    signInAs(user);
+    await signIn(createServices(createStore(newState({ page: "chat", conversationId: "conv_9" }))));
+    const [first, again] = vi.mocked(routes.ask).mock.calls;
+    expect(first?.[0]).toMatchObject(brief);
+    expect(again).toEqual(first);
+  });
+
+  test("of which nothing is left are none", () => {
+    const { services } = newPage();
+    services.drafts.setBehaviour({ instructions: null, temperature: null });
+    expect(services.drafts.behaviour).toBeNull();
   });
 });
 

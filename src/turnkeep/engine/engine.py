@@ -126,14 +126,12 @@ class Engine:
         self._file_copies = services.file_copies
         self.draining = asyncio.Event()
         self._leases = Leases(services.store, services.settings, services.observer)
-        self.titles = None
-        if services.settings.title_model is not None:
-            self.titles = TitleWriter(services, model=services.settings.title_model)
+        self.titles = TitleWriter(services)
         self._outbox = OutboxDelivery(
             services.store,
             services.outbox_sink,
             services.observer,
-            on_success=None if self.titles is None else self.titles.want,
+            on_success=self.titles.want,
         )
         self._worker = Worker(services, self._leases, self._outbox, name=worker)
         self._readers = AttachedReaders(services.store, services.settings, services.observer, self._worker.holds)
@@ -177,8 +175,7 @@ class Engine:
             asyncio.create_task(self._outbox.deliver_for_ever(), name="deliver the outbox"),
             asyncio.create_task(poll(self._store, self._hub, holds=self._worker.holds), name="poll for readers"),
         ]
-        if self.titles is not None:
-            self._background.append(asyncio.create_task(self.titles.write_for_ever(), name="write titles"))
+        self._background.append(asyncio.create_task(self.titles.write_for_ever(), name="write titles"))
         if self._webhooks is not None:
             self._background.append(asyncio.create_task(self._webhooks.send_for_ever(), name="send to webhooks"))
 

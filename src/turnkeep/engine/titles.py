@@ -1,8 +1,8 @@
 """Titles of conversations, written by a model after the first answer.
 
-The turn has ended by then, so nobody waits for a title. What is to be done is an entry of the outbox: it survives a
-crash, and a lease lets one worker write it. A title that a user has given is never replaced. If the model fails three
-times, the title stays the beginning of the question.
+The workspace chooses the model, or that of the server is used. The turn has ended by then, so nobody waits for a title.
+What is to be done is an entry of the outbox: it survives a crash, and a lease lets one worker write it. A title that a
+user has given is never replaced. If the model fails three times, the title stays the beginning of the question.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from turnkeep.ids import TurnId, new_message_id
 from turnkeep.model.conversations import TITLE_CHARS, first_line
 from turnkeep.model.messages import Message
 from turnkeep.model.outbox import OutboxEntry
+from turnkeep.model.principals import NO_TITLE_MODEL
 from turnkeep.providers.ports import ModelRequest, Reply
 from turnkeep_client.wire.blocks import Text, Usage, paragraphs_of, text_of
 
@@ -43,16 +44,16 @@ _log = logging.getLogger("turnkeep.titles")
 class TitleWriter:
     """Writes titles for one worker."""
 
-    def __init__(self, services: Services, *, model: str) -> None:
+    def __init__(self, services: Services) -> None:
         self._services = services
         self._store = services.store
-        self._model = model
+        self._default = services.settings.title_model
         self._wanted = asyncio.Event()
 
     async def want(self, turn_ids: Sequence[TurnId]) -> None:
         """These turns have succeeded: let titles be written where they have begun a conversation."""
-        await self._store.want_titles(turn_ids)
-        self._wanted.set()
+        if await self._store.want_titles(turn_ids, by_default=self._default is not None):
+            self._wanted.set()
 
     async def write_for_ever(self) -> None:
         while True:
@@ -76,27 +77,38 @@ class TitleWriter:
 
     async def _write(self, entry: OutboxEntry) -> None:
         if entry.attempts > ATTEMPTS:  # a worker died with it again and again
-            await self._end(entry, None, Usage())
+            await self._end(entry)
             return
         try:
             async with asyncio.timeout(LONGEST_SECONDS):
-                title, usage = await self._ask(entry)
+                model = await self._model_for(entry)
+                title, usage = (None, Usage()) if model is None else await self._ask(entry, model)
         except (TurnkeepError, TimeoutError) as exc:
             if isinstance(exc, Defect):
                 self._services.observer.defect(None, exc)
             _log.debug("no title for %s: %s", entry.conversation_id, exc)
             if entry.attempts >= ATTEMPTS:
-                await self._end(entry, None, Usage())
+                await self._end(entry)
             else:
                 await self._store.postpone_entry(entry.id, seconds=RETRY_SECONDS * entry.attempts)
             return
-        await self._end(entry, title, usage)
+        await self._end(entry, title, model=model or "", usage=usage)
 
-    async def _end(self, entry: OutboxEntry, title: str | None, usage: Usage) -> None:
-        cost = self._services.prices.cost(self._model, usage)
-        await self._store.end_title(entry.id, title, model=self._model, usage=usage, cost=cost)
+    async def _model_for(self, entry: OutboxEntry) -> str | None:
+        """The model that writes this title. None: titles were switched off in the workspace meanwhile."""
+        workspace = await self._store.workspace(entry.org_id, entry.workspace_id)
+        model = workspace.title_model or self._default
+        return None if model == NO_TITLE_MODEL else model
 
-    async def _ask(self, entry: OutboxEntry) -> tuple[str | None, Usage]:
+    async def _end(
+        self, entry: OutboxEntry, title: str | None = None, *, model: str = "", usage: Usage | None = None
+    ) -> None:
+        """Without a title, the beginning of the question stays. `usage` is what `model` has used for it."""
+        used = usage or Usage()
+        cost = self._services.prices.cost(model, used)
+        await self._store.end_title(entry.id, title, model=model, usage=used, cost=cost)
+
+    async def _ask(self, entry: OutboxEntry, model: str) -> tuple[str | None, Usage]:
         """The title that the model gives, if it is one, and what it has used."""
         assert entry.conversation_id is not None
         rows = (await self._store.window(entry.conversation_id, turns=ATTEMPTS)).rows
@@ -108,7 +120,7 @@ class TitleWriter:
             f"<question>\n{paragraphs_of(question.blocks)[:READ_CHARS]}\n</question>\n"
             f"<answer>\n{text_of(answer.blocks)[:READ_CHARS]}\n</answer>\n\nWrite the title of this conversation."
         )
-        provider = self._services.providers.named(self._model)
+        provider = self._services.providers.named(model)
         row = Message(
             id=new_message_id(),
             turn_id=question.turn_id,
@@ -120,7 +132,7 @@ class TitleWriter:
         )
         compiled = compile([row], target=provider.target, open_turn=row.turn_id, system=INSTRUCTIONS)
         request = ModelRequest(
-            model=self._model,
+            model=model,
             messages=list(compiled.messages),
             system=compiled.system,
             may_call=False,

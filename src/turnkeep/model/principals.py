@@ -102,6 +102,10 @@ class UsageLimits(Struct, frozen=True, kw_only=True):
 LIMITS = UsageLimits.__struct_fields__
 
 
+NO_TITLE_MODEL = "off"
+"""The title model of a workspace in which titles are the beginnings of questions."""
+
+
 class Workspace(UsageLimits, frozen=True, kw_only=True):
     """A container inside an org. `is_default` marks the one that a key means when it names none.
 
@@ -119,6 +123,8 @@ class Workspace(UsageLimits, frozen=True, kw_only=True):
     user_monthly_cost_limit: float | None = None
     user_stored_byte_limit: int | None = None
     user_parallel_turn_limit: int | None = None
+    title_model: str | None = None
+    """The model that writes titles of conversations, or `NO_TITLE_MODEL`. None: that of the server."""
 
 
 class Member(UsageLimits, frozen=True, kw_only=True):

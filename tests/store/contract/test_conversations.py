@@ -1,6 +1,7 @@
 """Conversations: listed, changed, deleted, restored, purged."""
 
 import secrets
+from functools import partial
 from typing import Any
 
 import pytest
@@ -574,7 +575,7 @@ class TestTitles:
 
     async def wanted(self, store: Store, tenant: Tenant, text: str = "How deep is the sea?") -> Turn:
         turn = await finish(store, tenant.ann, text)
-        await store.want_titles([turn.id])
+        await store.want_titles([turn.id], by_default=True)
         return turn
 
     async def title(self, store: Store, tenant: Tenant, turn: Turn) -> tuple[str | None, str | None]:
@@ -583,7 +584,7 @@ class TestTitles:
 
     async def test_of_a_model_is_written_found_and_counted_once(self, store: Store, tenant: Tenant) -> None:
         turn = await self.wanted(store, tenant)
-        await store.want_titles([turn.id])  # an entry of the outbox may be delivered twice
+        await store.want_titles([turn.id], by_default=True)  # an entry of the outbox may be delivered twice
         before, [entry] = await store.usage(tenant.ann), await store.take_titles(lease_seconds=60)
         assert (entry.conversation_id, entry.subject_id, entry.attempts) == (turn.conversation_id, turn.id, 1)
         assert await store.take_titles(lease_seconds=60) == [], "another worker has it"
@@ -596,7 +597,7 @@ class TestTitles:
         after = await store.usage(tenant.ann)
         assert after.messages == before.messages
         assert (after.input_tokens, after.output_tokens) == (before.input_tokens + 30, before.output_tokens + 4)
-        await store.want_titles([turn.id])
+        await store.want_titles([turn.id], by_default=True)
         assert await store.take_titles(lease_seconds=60) == [], "it has one"
 
     async def test_of_a_user_is_never_replaced(self, store: Store, tenant: Tenant) -> None:
@@ -607,7 +608,7 @@ class TestTitles:
         assert await self.title(store, tenant, turn) == ("Mine", "user")
         named = await a_conversation(store, tenant.ann, title="Named")
         asked = await finish(store, tenant.ann, conversation_id=named.id)
-        await store.want_titles([asked.id])
+        await store.want_titles([asked.id], by_default=True)
         assert await store.take_titles(lease_seconds=60) == []
 
     async def test_a_lease_that_ends_lets_another_worker_write_it(
@@ -626,7 +627,7 @@ class TestTitles:
         [entry] = await store.take_titles(lease_seconds=60)
         assert not await store.end_title(entry.id, None, model="m", usage=Usage(), cost=None)
         assert await self.title(store, tenant, turn) == ("How deep is the sea?", "question")
-        await store.want_titles([turn.id])
+        await store.want_titles([turn.id], by_default=True)
         assert await store.take_titles(lease_seconds=60) == []
 
     async def test_is_wanted_only_after_an_answer_of_a_listed_conversation(self, store: Store, tenant: Tenant) -> None:
@@ -636,8 +637,20 @@ class TestTitles:
         unlisted = await finish(store, tenant.ann, new=NewConversation(is_listed=False))
         deleted = await finish(store, tenant.ann)
         await store.delete_conversation(tenant.ann, deleted.conversation_id)
-        await store.want_titles([failed.id, run.id, unlisted.id, deleted.id])
+        await store.want_titles([failed.id, run.id, unlisted.id, deleted.id], by_default=True)
         assert await store.take_titles(lease_seconds=60) == []
+
+    async def test_is_wanted_as_the_workspace_says_and_otherwise_by_default(self, store: Store, tenant: Tenant) -> None:
+        org_id, workspace_id = tenant.ann.org_id, tenant.ann.workspace_id
+        cases = (("off", True, False), ("off", False, False), ("m", True, True), ("m", False, True))
+        for model, by_default, is_wanted in (*cases, (None, True, True), (None, False, False)):
+            change = partial(structs.replace, title_model=model)
+            changed = await store.change_workspace(org_id, workspace_id, change)
+            assert changed == await store.workspace(org_id, workspace_id)
+            assert changed.title_model == model
+            turn = await finish(store, tenant.ann)
+            assert await store.want_titles([turn.id], by_default=by_default) is is_wanted
+            assert len(await store.take_titles(lease_seconds=60)) == is_wanted, (model, by_default)
 
 
 class TestTrash:

@@ -1,8 +1,10 @@
-/** The text of the next message of each thread, stored in this browser until it is sent. */
+/** The text of the next message of each thread, and the behaviour of the next conversation, stored in this browser until they are sent. */
+import type { Behaviour } from "@turnkeep/client";
 import { readStored, writeStored } from "./storage";
 
 export class Drafts {
   #texts = new Map<string, string>();
+  #behaviour: Behaviour | null | undefined;
   #listeners = new Set<() => void>();
 
   get(id: string): string {
@@ -16,7 +18,20 @@ export class Drafts {
   set(id: string, text: string): void {
     this.#texts.set(id, text);
     writeStored(`draft:${id}`, text);
-    for (const listener of this.#listeners) listener();
+    this.#changed();
+  }
+
+  /** What the new conversation will have; null if nothing was chosen. It stays until the conversation is created. */
+  get behaviour(): Behaviour | null {
+    if (this.#behaviour === undefined) this.#behaviour = readStored<Behaviour>("behaviour");
+    return this.#behaviour;
+  }
+
+  setBehaviour(chosen: Behaviour | null): void {
+    const isChosen = chosen !== null && (chosen.instructions !== null || chosen.temperature !== null);
+    this.#behaviour = isChosen ? chosen : null;
+    writeStored("behaviour", this.#behaviour);
+    this.#changed();
   }
 
   /** Put the text of a message that is not sent before what the user has written since. */
@@ -35,4 +50,8 @@ export class Drafts {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   };
+
+  #changed(): void {
+    for (const listener of this.#listeners) listener();
+  }
 }

@@ -35,12 +35,14 @@ export class Outbox {
 
   /** Send a message in the thread in view. */
   async send(message: NewMessage): Promise<void> {
+    const id = threadId(this.#state);
     const outgoing: OutgoingMessage = {
       key: crypto.randomUUID(),
       text: message.text,
       attachments: message.attachments,
       agent_id: message.agentId,
       model: message.model,
+      ...this.#behaviourIn(id),
       if_busy: message.ifBusy,
       ...(message.steers ? { steers: message.steers } : {}),
       status: "sending",
@@ -48,7 +50,6 @@ export class Outbox {
       error: null,
       created_at: Date.now(),
     };
-    const id = threadId(this.#state);
     // The first message of the conversation may still be unanswered when this one arrives.
     const isSecond = id === NEW && this.#creation !== null && outgoing.if_busy === "reject";
     await this.#add(id, isSecond ? { ...outgoing, if_busy: "enqueue" } : outgoing);
@@ -58,8 +59,8 @@ export class Outbox {
   async sendAgain(id: string, key: string): Promise<void> {
     const refused = this.#state.threads[id]?.outbox.find((one) => one.key === key);
     if (!refused) return;
-    const { steers: _, ...message } = refused;
-    await this.#add(id, { ...message, status: "sending", error: null });
+    const { steers: _, behaviour: __, ...message } = refused;
+    await this.#add(id, { ...message, ...this.#behaviourIn(id), status: "sending", error: null });
   }
 
   /** Send what was not sent before the page was reloaded, or before the session ended. */
@@ -115,6 +116,12 @@ export class Outbox {
     await threads.refresh(id);
   }
 
+  /** A message carries what its conversation will have: sent again after a reload, its request must be the same. */
+  #behaviourIn(id: string): Pick<OutgoingMessage, "behaviour"> {
+    const { behaviour } = this.#needs.drafts;
+    return id === NEW && behaviour ? { behaviour } : {};
+  }
+
   async #add(id: string, outgoing: OutgoingMessage): Promise<void> {
     this.#needs.store.dispatch({ type: "outbox/added", id, outgoing });
     saveUnsent(this.#state, this.#seen);
@@ -141,7 +148,7 @@ export class Outbox {
     // It was taken out while it waited for another message.
     if (id === null) return;
     const body = {
-      ...(id === NEW ? {} : { conversation_id: id }),
+      ...(id === NEW ? outgoing.behaviour : { conversation_id: id }),
       message: outgoing.text,
       attachment_ids: outgoing.attachments.map((file) => file.file_id),
       agent_id: outgoing.agent_id,
@@ -178,6 +185,7 @@ export class Outbox {
   #created(id: string, outgoing: OutgoingMessage, turnId: string): void {
     const { store, navigation, conversations, drafts, uploads } = this.#needs;
     store.dispatch({ type: "thread/created", id });
+    drafts.setBehaviour(null);
     const { route, me } = this.#state;
     if (me) conversations.update(newConversation(id, outgoing, turnId, me, Date.now()));
     if (route.page !== "chat" || route.conversationId !== null) return;

@@ -302,6 +302,8 @@ export const words: Words = {
     instructionsHint: "模型在每次回答之前读取，排在智能体的指令之后。从下一条消息起生效。",
     temperature: "温度",
     temperatureHint: "从 0（始终选择最可能的词）到 2。留空则使用模型的默认值。有些模型没有此设置，会拒绝它。",
+    isSet: "指令和温度（已设置）",
+    tooLong: (most) => `指令最多 ${most} 个字符。`,
   },
 
   notify: {
@@ -702,8 +704,22 @@ export const words: Words = {
     workspaceName: "名称",
     workspaceModel: "默认模型",
     serverModel: "服务器的默认模型",
-    workspaceLimit: "每月消息数（所有用户合计）",
-    userLimit: "每月消息数（每个用户）",
+    titleModel: "撰写标题的模型",
+    noTitleModel: "无：使用问题的开头",
+    limits: {
+      ofWorkspace: "工作区的限额",
+      ofWorkspaceHint: "所有用户合计。留空表示不设限额。你可以设置和降低这些限额。只有整个组织的服务密钥才能提高或取消它们。",
+      ofUser: "每个用户的限额",
+      ofUserHint: "留空表示不设限额。用户若有自己的限额，则以其为准。",
+      raised: (name) => `工作区的“${name}”在此只能降低。整个组织的服务密钥可以提高或取消此限额。`,
+      names: {
+        monthly_message_limit: "每月消息数",
+        monthly_token_limit: "每月 Token 数",
+        monthly_cost_limit: "每月费用",
+        stored_byte_limit: "存储的文件（MB）",
+        parallel_turn_limit: "同时进行的轮次",
+      },
+    },
     limitHint: "留空表示不设限额。",
     saved: "已保存。",
     savedBut: (warnings) => `已保存，但是：${warnings}`,

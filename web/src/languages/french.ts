@@ -302,6 +302,8 @@ export const words: Words = {
     instructionsHint: "Le modèle les lit avant chaque réponse, après celles de l’agent. Elles s’appliquent à partir du prochain message.",
     temperature: "Température",
     temperatureHint: "De 0, toujours le mot le plus probable, à 2. Laissez vide pour utiliser la valeur par défaut du modèle. Certains modèles n’ont pas de température et la refusent.",
+    isSet: "Instructions et température (choisies)",
+    tooLong: (most) => `Les instructions ont au plus ${most} caractères.`,
   },
 
   notify: {
@@ -702,8 +704,22 @@ export const words: Words = {
     workspaceName: "Nom",
     workspaceModel: "Modèle par défaut",
     serverModel: "Celui du serveur",
-    workspaceLimit: "Messages par mois, tous les utilisateurs",
-    userLimit: "Messages par mois, chaque utilisateur",
+    titleModel: "Modèle qui écrit les titres",
+    noTitleModel: "Aucun : le début de la question",
+    limits: {
+      ofWorkspace: "Limites de l’espace de travail",
+      ofWorkspaceHint: "Pour tous les utilisateurs ensemble. Laissez un champ vide pour ne pas fixer de limite. Vous pouvez fixer et abaisser ces limites. Seule une clé de service de toute l’organisation peut les relever ou les supprimer.",
+      ofUser: "Limites de chaque utilisateur",
+      ofUserHint: "Laissez un champ vide pour ne pas fixer de limite. Si un utilisateur a sa propre limite, c’est elle qui s’applique.",
+      raised: (name) => `« ${name} » de l’espace de travail ne peut qu’être abaissé ici. Une clé de service de toute l’organisation peut relever ou supprimer cette limite.`,
+      names: {
+        monthly_message_limit: "Messages par mois",
+        monthly_token_limit: "Jetons par mois",
+        monthly_cost_limit: "Coût par mois",
+        stored_byte_limit: "Fichiers stockés, en MB",
+        parallel_turn_limit: "Tours simultanés",
+      },
+    },
     limitHint: "Laissez vide pour ne pas fixer de limite.",
     saved: "Enregistré.",
     savedBut: (warnings) => `Enregistré, mais : ${warnings}`,

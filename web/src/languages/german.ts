@@ -302,6 +302,8 @@ export const words: Words = {
     instructionsHint: "Das Modell liest sie vor jeder Antwort, nach denen des Agenten. Sie gelten ab der nächsten Nachricht.",
     temperature: "Temperatur",
     temperatureHint: "Von 0, immer das wahrscheinlichste Wort, bis 2. Leer gilt der Standardwert des Modells. Manche Modelle kennen keine Temperatur und lehnen sie ab.",
+    isSet: "Anweisungen und Temperatur (festgelegt)",
+    tooLong: (most) => `Anweisungen haben höchstens ${most} Zeichen.`,
   },
 
   notify: {
@@ -702,8 +704,22 @@ export const words: Words = {
     workspaceName: "Name",
     workspaceModel: "Standardmodell",
     serverModel: "Vorgabe des Servers",
-    workspaceLimit: "Nachrichten pro Monat, alle zusammen",
-    userLimit: "Nachrichten pro Monat und Person",
+    titleModel: "Modell für Titel",
+    noTitleModel: "Keines: der Anfang der Frage",
+    limits: {
+      ofWorkspace: "Limits des Arbeitsbereichs",
+      ofWorkspaceHint: "Für alle Personen zusammen. Ein leeres Feld bedeutet: kein Limit. Sie können diese Limits setzen und senken. Nur ein Dienstschlüssel der ganzen Organisation kann sie erhöhen oder aufheben.",
+      ofUser: "Limits pro Person",
+      ofUserHint: "Ein leeres Feld bedeutet: kein Limit. Hat eine Person ein eigenes Limit, gilt dieses.",
+      raised: (name) => `„${name}“ des Arbeitsbereichs lässt sich hier nur senken. Ein Dienstschlüssel der ganzen Organisation kann das Limit erhöhen oder aufheben.`,
+      names: {
+        monthly_message_limit: "Nachrichten pro Monat",
+        monthly_token_limit: "Token pro Monat",
+        monthly_cost_limit: "Kosten pro Monat",
+        stored_byte_limit: "Gespeicherte Dateien in MB",
+        parallel_turn_limit: "Gleichzeitige Durchgänge",
+      },
+    },
     limitHint: "Ohne Limit leer lassen.",
     saved: "Gespeichert.",
     savedBut: (warnings) => `Gespeichert, aber: ${warnings}`,

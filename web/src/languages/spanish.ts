@@ -302,6 +302,8 @@ export const words: Words = {
     instructionsHint: "El modelo las lee antes de cada respuesta, después de las del agente. Valen a partir del próximo mensaje.",
     temperature: "Temperatura",
     temperatureHint: "De 0, siempre la palabra más probable, a 2. Déjala vacía para usar la predeterminada del modelo. Algunos modelos no tienen temperatura y la rechazan.",
+    isSet: "Instrucciones y temperatura (elegidas)",
+    tooLong: (most) => `Las instrucciones tienen como máximo ${most} caracteres.`,
   },
 
   notify: {
@@ -702,8 +704,22 @@ export const words: Words = {
     workspaceName: "Nombre",
     workspaceModel: "Modelo predeterminado",
     serverModel: "El predeterminado del servidor",
-    workspaceLimit: "Mensajes al mes, entre todos",
-    userLimit: "Mensajes al mes, cada persona",
+    titleModel: "Modelo que escribe los títulos",
+    noTitleModel: "Ninguno: el comienzo de la pregunta",
+    limits: {
+      ofWorkspace: "Límites del espacio de trabajo",
+      ofWorkspaceHint: "Para todas las personas juntas. Deja un campo vacío para no poner límite. Puedes poner y bajar estos límites. Solo una clave de servicio de toda la organización puede subirlos o quitarlos.",
+      ofUser: "Límites de cada persona",
+      ofUserHint: "Deja un campo vacío para no poner límite. Si una persona tiene un límite propio, vale ese.",
+      raised: (name) => `«${name}» del espacio de trabajo aquí solo se puede bajar. Una clave de servicio de toda la organización puede subir o quitar este límite.`,
+      names: {
+        monthly_message_limit: "Mensajes al mes",
+        monthly_token_limit: "Tokens al mes",
+        monthly_cost_limit: "Costo al mes",
+        stored_byte_limit: "Archivos guardados, en MB",
+        parallel_turn_limit: "Turnos al mismo tiempo",
+      },
+    },
     limitHint: "Déjalo vacío para no poner límite.",
     saved: "Guardado.",
     savedBut: (warnings) => `Guardado, pero: ${warnings}`,

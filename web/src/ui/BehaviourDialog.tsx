@@ -1,23 +1,45 @@
 /** The dialog for what the model is told in one conversation: its instructions and its temperature. Loaded when it is opened. */
 import { useRef, useState } from "react";
 
-import { words } from "../words";
+import type { Behaviour } from "@turnkeep/client";
+import { NEW } from "../state/state";
+import { countInWords, words } from "../words";
 import { useSelect, useServices } from "./context";
 import { Dialog } from "./Dialog";
 import { Field } from "./forms";
 import { ErrorText, useSubmit } from "./requestState";
 
+/** `id` is a conversation, or the one that the next message creates: its behaviour is kept with its draft. */
 export default function BehaviourDialog({ id, onClose }: { id: string; onClose: () => void }) {
-  const { threads } = useServices();
+  const { drafts, threads } = useServices();
   // The list leaves the instructions out.
   const conversation = useSelect((state) => state.threads[id]?.conversation ?? null);
-  const [instructions, setInstructions] = useState(conversation?.instructions ?? "");
-  const [temperature, setTemperature] = useState(conversation?.temperature === undefined ? "" : String(conversation.temperature));
+  if (id === NEW) return <BehaviourForm behaviour={drafts.behaviour ?? {}} save={(chosen) => drafts.setBehaviour(chosen)} onClose={onClose} />;
+  // Until it is known what the conversation has, there is nothing to change.
+  if (!conversation) return null;
+  return <BehaviourForm behaviour={conversation} save={(chosen) => threads.change(id, chosen)} done={words.settings.saved} onClose={onClose} />;
+}
+
+/** As the server has it. */
+const MAX_CHARS = 10_000;
+
+interface Props {
+  behaviour: { readonly [Name in keyof Behaviour]?: Behaviour[Name] | undefined };
+  save: (chosen: Behaviour) => Promise<void> | void;
+  /** What the page says when it is saved. */
+  done?: string;
+  onClose: () => void;
+}
+
+function BehaviourForm({ behaviour, save, done, onClose }: Props) {
+  const [instructions, setInstructions] = useState(behaviour.instructions ?? "");
+  const [temperature, setTemperature] = useState(String(behaviour.temperature ?? ""));
   const dialog = useRef<HTMLDialogElement>(null);
-  const { isSubmitting, error, submit } = useSubmit();
-  const save = async () => {
-    const changes = { instructions: instructions.trim() || null, temperature: temperature.trim() === "" ? null : Number(temperature) };
-    if (await submit(() => threads.change(id, changes), words.settings.saved)) dialog.current?.close();
+  const { isSubmitting, error, submit, setError } = useSubmit();
+  const trySave = async () => {
+    const chosen = { instructions: instructions.trim() || null, temperature: temperature.trim() === "" ? null : Number(temperature) };
+    if ([...instructions.trim()].length > MAX_CHARS) return setError(words.behaviour.tooLong(countInWords(MAX_CHARS)));
+    if (await submit(async () => await save(chosen), done)) dialog.current?.close();
   };
   return (
     <Dialog dialog={dialog} id="behaviour" title={words.behaviour.title} onClose={onClose}>
@@ -25,7 +47,7 @@ export default function BehaviourDialog({ id, onClose }: { id: string; onClose: 
         className="behaviour"
         onSubmit={(event) => {
           event.preventDefault();
-          void save();
+          void trySave();
         }}
       >
         <Field label={words.behaviour.instructions} hint={words.behaviour.instructionsHint} value={instructions} onChange={setInstructions} rows={6} />

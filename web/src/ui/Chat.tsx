@@ -10,7 +10,7 @@ import { NEW } from "../state/state";
 import { sizeInWords, words } from "../words";
 import { brandName, longestShareDays } from "./Brand";
 import { Avatar } from "./Avatar";
-import { Composer, type ModelChoice } from "./composer/Composer";
+import { BehaviourDialog, Composer, type ModelChoice } from "./composer/Composer";
 import { useSelect, useServices } from "./context";
 import { TitleField, titleOf } from "./ConversationNav";
 import { Icon } from "./Icon";
@@ -19,8 +19,6 @@ import { loadMarkdown } from "./markdown/LazyMarkdown";
 import { MessageList } from "./thread/MessageList";
 
 const ShareDialog = lazy(() => import("./share/ShareDialog"));
-
-const BehaviourDialog = lazy(() => import("./BehaviourDialog"));
 
 interface Props {
   threadId: string;

@@ -7,7 +7,7 @@ import type { Services } from "../effects/services";
 import { currentThread } from "../state/selectors";
 import { words } from "../words";
 import { useServices } from "./context";
-import { Icon } from "./Icon";
+import { Dialog } from "./Dialog";
 
 /** `openList` shows the list of conversations, with the search field, where it is hidden. */
 export function Shortcuts({ openList }: { openList: () => void }) {
@@ -64,37 +64,18 @@ const isField = (target: EventTarget | null): boolean => target instanceof Eleme
 
 function KeyList({ onClose }: { onClose: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    if (!dialog.current?.open) dialog.current?.showModal();
-  }, []);
   return (
-    <dialog
-      ref={dialog}
-      className="keys"
-      aria-labelledby="keys"
-      onClose={onClose}
-      onClick={(event) => {
-        if (event.target === dialog.current) dialog.current?.close();
-      }}
-    >
-      <div className="keys-body">
-        <header className="keys-head">
-          <h2 id="keys">{words.keys.title}</h2>
-          <button type="button" className="tool" onClick={() => dialog.current?.close()} aria-label={words.close}>
-            <Icon name="close" />
-          </button>
-        </header>
-        <dl>
-          {words.keys.list.map(([keys, meaning]) => (
-            <div key={keys}>
-              <dt>
-                <kbd>{keys}</kbd>
-              </dt>
-              <dd>{meaning}</dd>
-            </div>
-          ))}
-        </dl>
-      </div>
-    </dialog>
+    <Dialog dialog={dialog} id="keys" title={words.keys.title} onClose={onClose}>
+      <dl>
+        {words.keys.list.map(([keys, meaning]) => (
+          <div key={keys}>
+            <dt>
+              <kbd>{keys}</kbd>
+            </dt>
+            <dd>{meaning}</dd>
+          </div>
+        ))}
+      </dl>
+    </Dialog>
   );
 }

@@ -16,7 +16,7 @@ interface FieldProps {
   isDisabled?: boolean;
   /** Of a number. */
   max?: number;
-  step?: number;
+  step?: number | "any";
 }
 
 export function Field({ label, hint, value, onChange, rows, isCode, type = "text", isRequired, isDisabled, max, step }: FieldProps) {

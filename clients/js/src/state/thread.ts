@@ -12,6 +12,12 @@ export interface Failure {
   readonly message: string;
 }
 
+/** What the model is told in every turn of a conversation, and how freely it chooses its words; null for neither. */
+export interface Behaviour {
+  readonly instructions: string | null;
+  readonly temperature: number | null;
+}
+
 /** A message that is not in the transcript yet: this page sends it, or its turn is queued (also by another client). */
 export interface OutgoingMessage {
   readonly key: string;
@@ -19,6 +25,8 @@ export interface OutgoingMessage {
   readonly attachments: readonly FileRef[];
   readonly agent_id: string | null;
   readonly model: string | null;
+  /** Set if the message may create its conversation: what that will have. */
+  readonly behaviour?: Behaviour;
   readonly if_busy: IfBusy;
   /** Set if the message starts a branch: the edit of a message, or an answer that is regenerated. */
   readonly branch?: "edit" | "regenerate";

@@ -54,6 +54,7 @@ class WorkspaceFields(LimitFields, total=False):
     user_monthly_cost_limit: float | None
     user_stored_byte_limit: int | None
     user_parallel_turn_limit: int | None
+    title_model: str | None
 
 
 class WorkspaceChanges(WorkspaceFields, total=False):

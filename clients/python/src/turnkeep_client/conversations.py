@@ -91,22 +91,11 @@ class Conversations(Resource):
         model: str | None = None,
         metadata: JsonObject | None = None,
         folder: str | None = None,
-        instructions: str | None = None,
-        temperature: float | None = None,
         **fields: Unpack[ConversationFields],
     ) -> Conversation:
         """Make an empty conversation, or get the one that has this `external_id`. A question without a conversation
         makes one too."""
-        body = given(
-            title=title,
-            agent_id=agent_id,
-            model=model,
-            metadata=metadata,
-            folder=folder,
-            instructions=instructions,
-            temperature=temperature,
-            **fields,
-        )
+        body = given(title=title, agent_id=agent_id, model=model, metadata=metadata, folder=folder, **fields)
         return await self._transport.call("POST", "/v1/conversations", Conversation, body=body)
 
     async def get(self, conversation_id: str) -> Conversation:

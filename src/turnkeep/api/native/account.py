@@ -28,7 +28,7 @@ from turnkeep.clock import month_of, system_clock
 from turnkeep.errors import Forbidden, NotFound, OutOfScope
 from turnkeep.ids import AgentId, ErasureId, KeyId, OrgId, UserId, WorkspaceId
 from turnkeep.knowledge.csv_files import csv_lines
-from turnkeep.model.principals import LIMITS, Member, Principal, UserRef, Workspace
+from turnkeep.model.principals import LIMITS, NO_TITLE_MODEL, Member, Principal, UserRef, Workspace
 from turnkeep.runtime import Runtime
 from turnkeep.store.commands import UsageFilter
 from turnkeep_client import wire
@@ -193,12 +193,11 @@ async def list_workspaces(call: ApiCall[Nothing, ListQuery]) -> ASGIApp:
 async def create_workspace(call: ApiCall[wire.NewWorkspace, Nothing]) -> ASGIApp:
     """Make a workspace, perhaps with limits for all of it and for each user."""
     body, store = call.body, call.runtime.store
-    if body.model is not None:
-        call.runtime.providers.named(body.model)
+    _check_models(call.runtime, body)
     made = await store.create_workspace(call.principal.org_id, body.name, model=body.model)
-    limits = {name: getattr(body, name) for name in WORKSPACE_LIMITS}
-    if any(limit is not None for limit in limits.values()):
-        made = await store.change_workspace(made.org_id, made.id, lambda before: structs.replace(before, **limits))
+    given = {name: getattr(body, name) for name in (*WORKSPACE_LIMITS, "title_model")}
+    if any(value is not None for value in given.values()):
+        made = await store.change_workspace(made.org_id, made.id, lambda before: structs.replace(before, **given))
     return json_response(views.workspace_of(made), status=201)
 
 
@@ -217,11 +216,10 @@ async def read_workspace(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     errors=(404, 507),
 )
 async def change_workspace(call: ApiCall[wire.WorkspacePatch, Nothing]) -> ASGIApp:
-    """Change the name, the model or the limits."""
+    """Change the name, the models or the limits."""
     body, is_org_wide = call.body, call.principal.is_org_wide
     workspace = await _workspace_of_path(call)
-    if isinstance(body.model, str):
-        call.runtime.providers.named(body.model)
+    _check_models(call.runtime, body)
     changes = {name: value for name, value in msgspec.structs.asdict(body).items() if value is not UNSET}
 
     def change(before: Workspace) -> Workspace:
@@ -496,6 +494,13 @@ async def user_of_path(call: ApiCall[Any, Any]) -> Member:
     if len(name) > USER_CHARS:
         raise NotFound("No such user.")
     return await call.runtime.store.member(call.principal.org_id, call.principal.workspace_id, name)
+
+
+def _check_models(runtime: Runtime, body: wire.NewWorkspace | wire.WorkspacePatch) -> None:
+    """Raises InvalidRequest for a model that this server does not have."""
+    for model in (body.model, None if body.title_model == NO_TITLE_MODEL else body.title_model):
+        if isinstance(model, str):
+            runtime.providers.named(model)
 
 
 def _is_raised(before: float | None, after: float | None) -> bool:

@@ -23,7 +23,7 @@ from turnkeep.api import views
 from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec, known_id
 from turnkeep.api.http.idempotency import idempotency_key, request_hash
-from turnkeep.api.http.requests import command_of, shared_fields
+from turnkeep.api.http.requests import command_of
 from turnkeep.api.http.responses import address_of, events_url, json_response, no_content
 from turnkeep.api.identity.authentication import check_enabled, live_key
 from turnkeep.api.identity.users import shown_users
@@ -56,7 +56,7 @@ from turnkeep.tools.addresses import AddressGuard, AddressRefused
 from turnkeep.tools.schemas import check_all_declared
 from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, Image, JsonValue, Text, ToolResult, Usage
-from turnkeep_client.wire.conversations import TimelineAccess
+from turnkeep_client.wire.conversations import ConversationFields, TimelineAccess
 from turnkeep_client.wire.display import parts_of
 from turnkeep_client.wire.events import Failure, Recorded, Result, Step
 
@@ -64,11 +64,9 @@ endpoints = Endpoints("turns")
 
 TURN_HEADER = "turnkeep-turn"
 ANY_IMAGE = "image/*"
-LASTING_FIELDS = tuple(
-    name for name in shared_fields(NewConversation, wire.NewTurn) if name not in Options.__struct_fields__
-)
-"""Fields of a body that the first turn gives to its conversation for good, such as `kind`. The other fields that turns
-and conversations share, such as `model`, may differ from turn to turn."""
+CONVERSATION_FIELDS = tuple(ConversationFields.__annotations__)
+"""Fields of a body that the first turn gives to its conversation, such as `kind`. No later turn changes them. The other
+fields that turns and conversations share, such as `model`, may differ from turn to turn."""
 EVENTS_AT_ONCE = 1_000
 NEWEST_MESSAGES = 6
 """The message of a turn that has just settled is nearly always among these last ones of the transcript."""
@@ -106,14 +104,15 @@ async def create_turn(call: ApiCall[wire.NewTurn, StreamQuery]) -> ASGIApp:
         # The first turn's agent and model become the conversation's; on later turns they hold for that turn.
         new = command_of(NewConversation, body, agent_id=options.agent_id, metadata={})
         options = msgspec.structs.replace(options, agent_id=None, model=None)
-        if body.external_id is not None and (body.kind is not None or body.workflow_id is not None):
+        if body.external_id is not None and _has_fields_besides(body, "external_id"):
             known = await call.runtime.store.conversation_of_host(call.principal, body.external_id)
             if known is not None:
-                _check_fits(body, known)
+                await _check_fits(call, options, known)
     else:
         conversation_id = ConversationId(known_id(body.conversation_id, "conv"))
-        if any(getattr(body, field) is not None for field in LASTING_FIELDS):
-            _check_fits(body, await call.runtime.store.conversation(call.principal, conversation_id))
+        if _has_fields_besides(body):
+            known = await call.runtime.store.conversation(call.principal, conversation_id)
+            await _check_fits(call, options, known)
     question = Question(
         principal=call.principal,
         message=blocks,
@@ -430,15 +429,22 @@ def turn_id_of(call: ApiCall[Any, Any]) -> TurnId:
     return turn_id
 
 
-def _check_fits(body: wire.NewTurn | wire.Again | wire.Edit, conversation: Conversation) -> None:
-    """Raises InvalidRequest for another value of a field that belongs to the conversation and never changes."""
-    for field in LASTING_FIELDS:
-        asked, actual = getattr(body, field), getattr(conversation, field)
-        if asked is not None and asked != actual:
-            raise InvalidRequest(
-                f"`{field}` of this conversation is {'not set' if actual is None else actual!r} and stays so. "
-                "Leave it out, or begin another conversation."
-            )
+def _has_fields_besides(body: wire.NewTurn, *others: str) -> bool:
+    """Whether the body names fields that belong to the conversation, apart from `others`."""
+    return any(getattr(body, field) is not None for field in CONVERSATION_FIELDS if field not in others)
+
+
+async def _check_fits(call: ApiCall[Any, Any], options: Options, conversation: Conversation) -> None:
+    """Raises InvalidRequest for another value of a field that belongs to the conversation, unless the request repeats
+    one that was already accepted: the instructions may have been changed since."""
+    for field in CONVERSATION_FIELDS:
+        asked, actual = getattr(call.body, field), getattr(conversation, field)
+        if asked is None or asked == actual or await call.runtime.engine.is_repeat(call.principal, options):
+            continue
+        raise InvalidRequest(
+            f"`{field}` of this conversation is {'not set' if actual is None else f'{actual!r:.200}'}, and a turn does "
+            "not change it. Leave it out, or begin another conversation."
+        )
 
 
 async def _beside(call: ApiCall[wire.Again, Any] | ApiCall[wire.Edit, Any]) -> tuple[TurnId, Options]:
@@ -450,7 +456,7 @@ async def _beside(call: ApiCall[wire.Again, Any] | ApiCall[wire.Edit, Any]) -> t
     turn = await call.runtime.store.turn(call.principal, turn_id)
     if turn.conversation_id != conversation_id:
         raise NotFound("No such turn in this conversation.")
-    _check_fits(call.body, conversation)
+    await _check_fits(call, options, conversation)
     return turn_id, options
 
 

@@ -124,9 +124,10 @@ class ConversationStore(Protocol):
         already: they keep their ids and join the conversation, as with `change_conversation`.
         """
 
-    async def want_titles(self, turn_ids: Sequence[TurnId]) -> None:
+    async def want_titles(self, turn_ids: Sequence[TurnId], *, by_default: bool) -> bool:
         """Note that the conversations of these turns want a title: those whose title is the beginning of the question,
-        after one of their first three turns has succeeded. The same turn again notes nothing new while that is open."""
+        after one of their first three turns has succeeded. The same turn again notes nothing new while that is open.
+        `by_default`: whether those of a workspace without a `title_model` want one. Return whether any was noted."""
 
     async def take_titles(self, *, limit: int = 10, lease_seconds: float) -> list[OutboxEntry]:
         """Lease titles that are to be written. No other worker gets them until the lease has ended."""

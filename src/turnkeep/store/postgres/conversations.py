@@ -461,9 +461,8 @@ class PostgresConversations:
 
         return await self._database.transact(work)
 
-    async def want_titles(self, turn_ids: Sequence[TurnId]) -> None:
-        if turn_ids:
-            await self._database.write("want_titles", list(turn_ids))
+    async def want_titles(self, turn_ids: Sequence[TurnId], *, by_default: bool) -> bool:
+        return bool(turn_ids) and bool(await self._database.write("want_titles", list(turn_ids), by_default))
 
     async def take_titles(self, *, limit: int = 10, lease_seconds: float) -> list[OutboxEntry]:
         rows = await self._database.write("take_titles", limit, int(lease_seconds * 1000))

@@ -105,6 +105,7 @@ def workspace_record(workspace: Workspace) -> dict[str, Any]:
             f"user_{name}": value
             for name, value in limit_record({name: getattr(workspace, f"user_{name}") for name in LIMITS}).items()
         },
+        "title_model": check_model(workspace.title_model),
     }
 
 

@@ -280,9 +280,8 @@ class SqliteConversations(StoreThreads):
         renamed = await asyncio.to_thread(checked_and_renamed, exported, principal, attached)
         return await self._write(_import_renamed, principal, renamed, attached)
 
-    async def want_titles(self, turn_ids: Sequence[TurnId]) -> None:
-        if turn_ids:
-            await self._write(_want_titles, list(turn_ids))
+    async def want_titles(self, turn_ids: Sequence[TurnId], *, by_default: bool) -> bool:
+        return bool(turn_ids) and await self._write(_want_titles, list(turn_ids), by_default)
 
     async def take_titles(self, *, limit: int = 10, lease_seconds: float) -> list[OutboxEntry]:
         if not await self._read(has_due, True):
@@ -296,8 +295,8 @@ class SqliteConversations(StoreThreads):
         return await self._write(_end_title, entry_id, title, model, usage, cost)
 
 
-def _want_titles(session: Session, turn_ids: Sequence[TurnId]) -> None:
-    session.run("want_titles", {"turns": json_text(turn_ids), "now": session.now})
+def _want_titles(session: Session, turn_ids: Sequence[TurnId], by_default: bool) -> bool:
+    return session.run("want_titles", {"turns": json_text(turn_ids), "now": session.now, "by_default": by_default}) > 0
 
 
 def _end_title(

@@ -1,5 +1,5 @@
 /** The form for the next message: text, files, agent and model, and the buttons that send, queue, interrupt or stop. */
-import { type KeyboardEvent, memo, useEffect, useLayoutEffect, useRef, useSyncExternalStore } from "react";
+import { type KeyboardEvent, lazy, memo, Suspense, useEffect, useLayoutEffect, useRef, useState, useSyncExternalStore } from "react";
 
 import { type FileRef, type IfBusy, isBusy } from "@turnkeep/client";
 import { type FileUpload, NEW } from "../../state/state";
@@ -7,6 +7,9 @@ import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { Icon } from "../Icon";
 import { AttachButton, pasteHandler, UploadList } from "./attachments";
+
+/** Loaded when it is opened. */
+export const BehaviourDialog = lazy(() => import("../BehaviourDialog"));
 
 const NONE: readonly FileUpload[] = [];
 
@@ -29,6 +32,7 @@ export const Composer = memo(function Composer({ threadId, choice, onChoice }: P
   const live = useSelect((state) => state.threads[threadId]?.live?.id ?? null);
   const attached = useSelect((state) => state.uploads[threadId] ?? NONE);
   const [text, setText] = useDraft(threadId);
+  const [isChoosing, setIsChoosing] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
   useTextHeight(area, text);
   useEffect(() => {
@@ -78,68 +82,76 @@ export const Composer = memo(function Composer({ threadId, choice, onChoice }: P
   const attach = (files: readonly File[]) => uploads.attach(threadId, files);
 
   return (
-    <form
-      className="composer"
-      onSubmit={(event) => {
-        event.preventDefault();
-        submit("enqueue");
-      }}
-    >
-      <UploadList uploads={attached} />
-      <textarea
-        id="message"
-        dir={text ? "auto" : undefined} // the placeholder is written as the page is
-        ref={area}
-        rows={1}
-        value={text}
-        placeholder={busy ? words.composer.busyPlaceholder : words.composer.placeholder}
-        aria-label={words.composer.label}
-        aria-describedby="message-keys"
-        onChange={(event) => setText(event.target.value)}
-        onKeyDown={onKeyDown}
-        onPaste={pasteHandler(attach)}
-      />
-      {busy && canSend && (
-        <div className="composer-when" role="group" aria-label={words.composer.when}>
-          <span>{words.composer.whenQueue}</span>
-          {live !== null && files.length === 0 && (
-            <button type="button" className="button" onClick={() => submitAndFocus("enqueue", live)} aria-label={words.composer.steer} title={words.composer.steer}>
-              <Icon name="steer" />
-              {words.composer.steerShort}
+    <>
+      <form
+        className="composer"
+        onSubmit={(event) => {
+          event.preventDefault();
+          submit("enqueue");
+        }}
+      >
+        <UploadList uploads={attached} />
+        <textarea
+          id="message"
+          dir={text ? "auto" : undefined} // the placeholder is written as the page is
+          ref={area}
+          rows={1}
+          value={text}
+          placeholder={busy ? words.composer.busyPlaceholder : words.composer.placeholder}
+          aria-label={words.composer.label}
+          aria-describedby="message-keys"
+          onChange={(event) => setText(event.target.value)}
+          onKeyDown={onKeyDown}
+          onPaste={pasteHandler(attach)}
+        />
+        {busy && canSend && (
+          <div className="composer-when" role="group" aria-label={words.composer.when}>
+            <span>{words.composer.whenQueue}</span>
+            {live !== null && files.length === 0 && (
+              <button type="button" className="button" onClick={() => submitAndFocus("enqueue", live)} aria-label={words.composer.steer} title={words.composer.steer}>
+                <Icon name="steer" />
+                {words.composer.steerShort}
+              </button>
+            )}
+            <button type="button" className="button" onClick={() => submitAndFocus("interrupt")} aria-label={words.composer.interrupt} title={words.composer.interrupt}>
+              <Icon name="bolt" />
+              {words.composer.interruptShort}
+            </button>
+          </div>
+        )}
+        <div className="composer-foot">
+          <AttachButton onFiles={attach} />
+          {!host && <ModelSelects threadId={threadId} choice={choice} onChoice={onChoice} isNew={threadId === NEW} />}
+          {!host && threadId === NEW && !busy && <BehaviourButton onOpen={() => setIsChoosing(true)} />}
+          <span id="message-keys" className="visually-hidden">
+            {live !== null ? words.composer.busyKeys : words.composer.keys}
+          </span>
+          <span className="composer-gap" />
+          {live !== null && (
+            <button key="stop" type="button" className={isEmpty ? "send is-stop" : "tool is-stop"} onClick={stop} aria-label={words.composer.stop} title={words.composer.stop}>
+              <Icon name="stop" />
             </button>
           )}
-          <button type="button" className="button" onClick={() => submitAndFocus("interrupt")} aria-label={words.composer.interrupt} title={words.composer.interrupt}>
-            <Icon name="bolt" />
-            {words.composer.interruptShort}
-          </button>
+          {(live === null || !isEmpty) && (
+            <button
+              key="send"
+              type="submit"
+              className="send"
+              disabled={!canSend}
+              aria-label={busy ? words.composer.queue : words.composer.send}
+              title={busy ? words.composer.queue : words.composer.send}
+            >
+              <Icon name="send" />
+            </button>
+          )}
         </div>
+      </form>
+      {isChoosing && (
+        <Suspense fallback={null}>
+          <BehaviourDialog id={NEW} onClose={() => setIsChoosing(false)} />
+        </Suspense>
       )}
-      <div className="composer-foot">
-        <AttachButton onFiles={attach} />
-        {!host && <ModelSelects threadId={threadId} choice={choice} onChoice={onChoice} isNew={threadId === NEW} />}
-        <span id="message-keys" className="visually-hidden">
-          {live !== null ? words.composer.busyKeys : words.composer.keys}
-        </span>
-        <span className="composer-gap" />
-        {live !== null && (
-          <button key="stop" type="button" className={isEmpty ? "send is-stop" : "tool is-stop"} onClick={stop} aria-label={words.composer.stop} title={words.composer.stop}>
-            <Icon name="stop" />
-          </button>
-        )}
-        {(live === null || !isEmpty) && (
-          <button
-            key="send"
-            type="submit"
-            className="send"
-            disabled={!canSend}
-            aria-label={busy ? words.composer.queue : words.composer.send}
-            title={busy ? words.composer.queue : words.composer.send}
-          >
-            <Icon name="send" />
-          </button>
-        )}
-      </div>
-    </form>
+    </>
   );
 });
 
@@ -164,6 +176,18 @@ function useDraft(threadId: string): [string, (text: string) => void] {
   const { drafts } = useServices();
   const text = useSyncExternalStore(drafts.subscribe, () => drafts.get(threadId));
   return [text, (changed) => drafts.set(threadId, changed)];
+}
+
+/** What the model is told in the new conversation. Once that exists, its menu has this. */
+function BehaviourButton({ onOpen }: { onOpen: () => void }) {
+  const { drafts } = useServices();
+  const isSet = useSyncExternalStore(drafts.subscribe, () => drafts.behaviour !== null);
+  const label = isSet ? words.behaviour.isSet : words.menu.behaviour;
+  return (
+    <button type="button" className={isSet ? "tool is-pressed" : "tool"} onClick={onOpen} aria-label={label} title={label}>
+      <Icon name="gear" />
+    </button>
+  );
 }
 
 /** Makes the field as tall as its text, up to the maximum in the style sheet. */

@@ -7,7 +7,7 @@ import { dateInWords, words } from "../../words";
 import { CopyButton } from "../CopyButton";
 import { ConfirmButton, Field } from "../forms";
 import { ErrorText, LoadStatus, useLoaded, useSubmit, useUnsaved } from "../requestState";
-import { limitFromText } from "./Usage";
+import { limitFromText } from "./WorkspaceForm";
 
 export function Keys() {
   const found = useLoaded(keys);

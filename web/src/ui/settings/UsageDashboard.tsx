@@ -1,5 +1,5 @@
 /** What a month has used by day, person, agent and model; how far limits are used; and the turns behind it. */
-import { useCallback, useMemo, useState } from "react";
+import { useCallback, useEffect, useMemo, useState } from "react";
 
 import type { LimitUse, MonthlyUsage, UsageRow, UsageTurn } from "@turnkeep/client";
 import { saveText } from "../../effects/export";
@@ -8,6 +8,7 @@ import { costInWords, countInWords, dayInWords, durationInWords, monthInWords, s
 import { useSelect, useServices } from "../context";
 import { SelectField } from "../forms";
 import { Icon } from "../Icon";
+import { ColumnHeads } from "../ColumnHeads";
 import { LoadStatus, MoreButton, useLoaded, useLoadedList } from "../requestState";
 import { RouteLink } from "../RouteLink";
 import { DayChart, type Measure, measured, writtenAs } from "./UsageChart";
@@ -16,7 +17,8 @@ const MONTHS = 12;
 const MEASURES: readonly Measure[] = ["messages", "tokens", "cost"];
 type Loaded = Record<"day" | "model" | "agent" | "user", MonthlyUsage | null>;
 
-export function UsageDashboard({ isAdmin, thisMonth }: { isAdmin: boolean; thisMonth: string }) {
+/** `saves` counts how often the limits were saved. */
+export function UsageDashboard({ isAdmin, thisMonth, saves }: { isAdmin: boolean; thisMonth: string; saves: number }) {
   const [month, setMonth] = useState(thisMonth);
   const [user, setUser] = useState("");
   const [agent, setAgent] = useState("");
@@ -26,6 +28,10 @@ export function UsageDashboard({ isAdmin, thisMonth }: { isAdmin: boolean; thisM
   const agents = useSelect((state) => state.agents);
   const only: UsageFilter = useMemo(() => ({ month, user: user || null, agent_id: agent || null, model: model || null }), [month, user, agent, model]);
   const loaded = useLoaded(useCallback(() => load(only, isAdmin), [only, isAdmin]));
+  const { reload } = loaded;
+  useEffect(() => {
+    if (saves > 0) reload();
+  }, [saves, reload]);
   // The choices stay those of the whole month, whatever is chosen.
   const all = useLoaded(useCallback(() => load({ month }, isAdmin), [month, isAdmin]));
   const { value } = loaded;
@@ -173,20 +179,7 @@ function GroupTable({ group, rows, measure, hasCost, names }: { group: UsageGrou
           <tr>
             <th scope="col">{columnOf(group)}</th>
             <td className="is-share" aria-hidden="true" />
-            <th scope="col" className="is-number">
-              {words.settings.messages}
-            </th>
-            <th scope="col" className="is-number">
-              {words.settings.inputTokens}
-            </th>
-            <th scope="col" className="is-number">
-              {words.settings.outputTokens}
-            </th>
-            {hasCost && (
-              <th scope="col" className="is-number">
-                {words.usage.cost}
-              </th>
-            )}
+            <ColumnHeads names={[words.settings.messages, words.settings.inputTokens, words.settings.outputTokens, hasCost && words.usage.cost]} />
           </tr>
         </thead>
         <tbody>
@@ -291,17 +284,7 @@ function TurnTable({ turns, showsUsers, hasCost }: { turns: readonly UsageTurn[]
             <th scope="col">{words.usage.state}</th>
             {showsUsers && <th scope="col">{words.usage.person}</th>}
             <th scope="col">{words.usage.model}</th>
-            <th scope="col" className="is-number">
-              {words.usage.took}
-            </th>
-            <th scope="col" className="is-number">
-              {words.usage.measures.tokens}
-            </th>
-            {hasCost && (
-              <th scope="col" className="is-number">
-                {words.usage.cost}
-              </th>
-            )}
+            <ColumnHeads names={[words.usage.took, words.usage.measures.tokens, hasCost && words.usage.cost]} />
           </tr>
         </thead>
         <tbody>

@@ -1,13 +1,13 @@
 /** The share links of a conversation: make one, copy it, and end those that there are. */
-import { useCallback, useEffect, useRef, useState } from "react";
+import { useCallback, useRef, useState } from "react";
 
 import type { Share } from "@turnkeep/client";
 import { createShare, shares } from "../../effects/requests";
 import { timeInWords, words } from "../../words";
 import { longestShareDays } from "../Brand";
 import { CopyButton } from "../CopyButton";
+import { Dialog } from "../Dialog";
 import { SelectField, SwitchField } from "../forms";
-import { Icon } from "../Icon";
 import { ErrorText, LoadStatus, MoreButton, useLoadedList, useSubmit } from "../requestState";
 import { ShareList } from "./ShareList";
 
@@ -19,26 +19,9 @@ export default function ShareDialog({ conversationId, onClose }: { conversationI
   const dialog = useRef<HTMLDialogElement>(null);
   const found = useLoadedList(useCallback((cursor: string | null) => shares(conversationId, cursor), [conversationId]));
   const [made, setMade] = useState<Share | null>(null);
-  useEffect(() => {
-    if (!dialog.current?.open) dialog.current?.showModal();
-  }, []);
   return (
-    <dialog
-      ref={dialog}
-      className="keys"
-      aria-labelledby="share"
-      onClose={onClose}
-      onClick={(event) => {
-        if (event.target === dialog.current) dialog.current?.close();
-      }}
-    >
-      <div className="keys-body share-body">
-        <header className="keys-head">
-          <h2 id="share">{words.share.title}</h2>
-          <button type="button" className="tool" onClick={() => dialog.current?.close()} aria-label={words.close}>
-            <Icon name="close" />
-          </button>
-        </header>
+    <Dialog dialog={dialog} id="share" title={words.share.title} onClose={onClose}>
+      <div className="share-body">
         {made?.url ? (
           <section className="share-made" aria-live="polite">
             <p>{words.share.made(timeInWords(made.expires_at))}</p>
@@ -73,7 +56,7 @@ export default function ShareDialog({ conversationId, onClose }: { conversationI
           )
         )}
       </div>
-    </dialog>
+    </Dialog>
   );
 }
 

@@ -7,6 +7,7 @@ import { costInWords, countInWords, durationInWords, timeInWords, words } from "
 import { brandName } from "../Brand";
 import { Head } from "../Head";
 import { Icon, type IconName } from "../Icon";
+import { ColumnHeads } from "../ColumnHeads";
 import { LoadStatus, useLoaded } from "../requestState";
 import { RouteLink } from "../RouteLink";
 import { useIsNarrow } from "../useScreen";
@@ -106,22 +107,7 @@ function Waterfall({ timeline: shown }: { timeline: Timeline }) {
           <thead>
             <tr>
               <th scope="col">{words.timeline.what}</th>
-              {columns.hasTimes && (
-                <th scope="col" className="is-number">
-                  {words.timeline.began}
-                </th>
-              )}
-              <th scope="col" className="is-number">
-                {words.timeline.took}
-              </th>
-              <th scope="col" className="is-number">
-                {words.timeline.tokens}
-              </th>
-              {columns.hasCost && (
-                <th scope="col" className="is-number">
-                  {words.timeline.cost}
-                </th>
-              )}
+              <ColumnHeads names={[columns.hasTimes && words.timeline.began, words.timeline.took, words.timeline.tokens, columns.hasCost && words.timeline.cost]} />
               {columns.hasTimes && <th scope="col">{words.timeline.bar}</th>}
             </tr>
           </thead>

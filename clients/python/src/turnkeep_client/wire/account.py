@@ -241,6 +241,8 @@ class NewWorkspace(NewLimits, frozen=True, kw_only=True):
     user_monthly_cost_limit: Money | None = None
     user_stored_byte_limit: Tokens | None = None
     user_parallel_turn_limit: Count | None = None
+    title_model: Model | None = None
+    """The model that writes titles of conversations; `off`: none does; null: that of the server."""
 
 
 class WorkspacePatch(LimitPatch, frozen=True, kw_only=True):
@@ -253,6 +255,7 @@ class WorkspacePatch(LimitPatch, frozen=True, kw_only=True):
     user_monthly_cost_limit: Money | UnsetType | None = UNSET
     user_stored_byte_limit: Tokens | UnsetType | None = UNSET
     user_parallel_turn_limit: Count | UnsetType | None = UNSET
+    title_model: Model | UnsetType | None = UNSET
 
 
 class Workspace(ShownLimits, frozen=True, kw_only=True):
@@ -268,6 +271,7 @@ class Workspace(ShownLimits, frozen=True, kw_only=True):
     user_monthly_cost_limit: float | None = None
     user_stored_byte_limit: int | None = None
     user_parallel_turn_limit: int | None = None
+    title_model: str | None = None
 
 
 class ModelName(Struct, frozen=True, kw_only=True):

@@ -69,6 +69,8 @@ class _ConversationOptions(RequestBody, frozen=True, kw_only=True):
     external_id: ExternalId | None = None
     """The id of the host's application. The conversation of the user that has it is used; if there is none, it is
     made."""
+    instructions: Instructions | None = None
+    temperature: Temperature | None = None
 
 
 class ConversationFields(TypedDict, total=False):
@@ -77,6 +79,8 @@ class ConversationFields(TypedDict, total=False):
     kind: NewKind | None
     workflow_id: str | None
     external_id: str | None
+    instructions: str | None
+    temperature: float | None
 
 
 class _TurnOptions(_ConversationOptions, frozen=True, kw_only=True):
@@ -377,8 +381,6 @@ class NewConversation(_ConversationOptions, frozen=True, kw_only=True):
     kind: NewKind = "chat"
     metadata: JsonObject = field(default_factory=dict)
     folder: FolderName | None = None
-    instructions: Instructions | None = None
-    temperature: Temperature | None = None
 
 
 class ConversationPatch(RequestBody, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ SELECT {w.workspace_columns} FROM turnkeep.workspaces w WHERE w.org_id = $1 AND 
 -- name: change_workspace
 UPDATE turnkeep.workspaces w
    SET name = $3, model = $4, ({limit_columns}) = ROW ($5, $6, $7, $8, $9),
-       ({user_limit_columns}) = ROW ($10, $11, $12, $13, $14)
+       ({user_limit_columns}) = ROW ($10, $11, $12, $13, $14), title_model = $15
  WHERE w.org_id = $1 AND w.id = $2
 RETURNING {w.workspace_columns}
 

@@ -12,15 +12,17 @@ UPDATE turnkeep.outbox o SET not_before = turnkeep.now_ms() + $2, attempts = o.a
 RETURNING {o.outbox_columns}, (SELECT t.snapshot::json ->> 'request_id' FROM turnkeep.turns t WHERE t.id = o.subject_id)
 
 -- name: want_titles
--- Conversations that these turns have begun, and whose title a model may write. The id follows from the turn, so an entry
+-- Conversations that these turns have begun, and whose title a model may write, if their workspace wants it. The id follows from the turn, so an entry
 -- that is delivered twice asks once.
 INSERT INTO turnkeep.outbox (id, org_id, workspace_id, user_id, type, conversation_id, subject_id, created_at, not_before)
 SELECT 'title_' || substr(t.id, 6), t.org_id, t.workspace_id, t.user_id, 'title.wanted', c.id, t.id, turnkeep.now_ms(),
        turnkeep.now_ms()
   FROM turnkeep.turns t JOIN turnkeep.conversations c ON c.id = t.conversation_id
- WHERE t.id = ANY ($1::text[]) AND t.status = 'succeeded' AND t.ordinal <= 3
+  JOIN turnkeep.workspaces w ON w.id = t.workspace_id
+ WHERE t.id = ANY ($1::text[]) AND coalesce(w.title_model <> 'off', $2::boolean) AND t.status = 'succeeded' AND t.ordinal <= 3
    AND c.titled_by IS NULL AND c.deleted_at IS NULL AND c.kind <> 'run' AND c.is_listed
 ON CONFLICT DO NOTHING
+RETURNING id
 
 -- name: take_titles
 -- Lease titles that are to be written, as `take_entries` does.

@@ -25,7 +25,7 @@ SELECT {workspace_columns} FROM workspaces WHERE org_id = :org ORDER BY id;
 
 -- name: change_workspace
 UPDATE workspaces
-   SET name = :name, model = :model, {limit_changes}, {user_limit_changes}
+   SET name = :name, model = :model, {limit_changes}, {user_limit_changes}, title_model = :title_model
  WHERE org_id = :org AND id = :workspace
 RETURNING {workspace_columns};
 

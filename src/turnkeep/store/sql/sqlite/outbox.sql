@@ -20,12 +20,12 @@ DELETE FROM outbox WHERE id = :id;
 UPDATE outbox SET not_before = :until WHERE id = :id;
 
 -- name: want_titles
--- Conversations that these turns have begun, and whose title a model may write. The id follows from the turn, so an entry
+-- Conversations that these turns have begun, and whose title a model may write, if their workspace wants it. The id follows from the turn, so an entry
 -- that is delivered twice asks once.
 INSERT OR IGNORE INTO outbox (id, org_id, workspace_id, user_id, type, conversation_id, subject_id, created_at, not_before)
 SELECT 'title_' || substr(t.id, 6), t.org_id, t.workspace_id, t.user_id, 'title.wanted', c.id, t.id, :now, :now
-  FROM turns t JOIN conversations c ON c.id = t.conversation_id
- WHERE t.id IN (SELECT value FROM json_each(:turns)) AND t.status = 'succeeded' AND t.ordinal <= 3
+  FROM turns t JOIN conversations c ON c.id = t.conversation_id JOIN workspaces w ON w.id = t.workspace_id
+ WHERE t.id IN (SELECT value FROM json_each(:turns)) AND coalesce(w.title_model <> 'off', :by_default) AND t.status = 'succeeded' AND t.ordinal <= 3
    AND c.titled_by IS NULL AND c.deleted_at IS NULL AND c.kind <> 'run' AND c.is_listed;
 
 -- name: ended_title

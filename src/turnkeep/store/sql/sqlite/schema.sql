@@ -17,7 +17,7 @@ CREATE TABLE workspaces (
     monthly_message_limit      integer,
     user_monthly_message_limit integer,
     created_at                 integer NOT NULL
-, monthly_token_limit integer, monthly_cost_limit real, stored_byte_limit integer, parallel_turn_limit integer, user_monthly_token_limit integer, user_monthly_cost_limit real, user_stored_byte_limit integer, user_parallel_turn_limit integer) STRICT;
+, monthly_token_limit integer, monthly_cost_limit real, stored_byte_limit integer, parallel_turn_limit integer, user_monthly_token_limit integer, user_monthly_cost_limit real, user_stored_byte_limit integer, user_parallel_turn_limit integer, title_model text) STRICT;
 CREATE UNIQUE INDEX workspaces_default ON workspaces (org_id) WHERE is_default;
 CREATE INDEX workspaces_of_org ON workspaces (org_id);
 
