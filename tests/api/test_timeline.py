@@ -271,6 +271,10 @@ class TestReplay:
         for iteration in (0, 1):
             replayed = await admin.read(f"/v1/turns/{turn['id']}/replay", params={"iteration": iteration})
             assert replayed["messages"] == [dict(message) for message in sent[1 + iteration]]
+            offered = [(tool.name, tool.description, tool.input_schema) for tool in server.scripts.requests[1].tools]
+            assert [(one["name"], one["description"], one["input_schema"]) for one in replayed["tools"]] == offered
+            assert "look_up" in str(offered)
+            assert replayed["missing"] == []
         assert (await admin.read(f"/v1/turns/{turn['id']}/replay"))["messages"] == list(sent[2])
         assert (await service.read(f"/v1/turns/{first['id']}/replay"))["messages"] == list(sent[0])
         refused = await admin.get(f"/v1/turns/{turn['id']}/replay", params={"iteration": 2})

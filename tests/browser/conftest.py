@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from inspect import iscoroutinefunction
 from pathlib import Path
 
+import asyncpg
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright
@@ -14,6 +15,7 @@ from playwright.async_api import Browser, async_playwright
 from tests import buckets
 from tests.api.harness import ApiServer, settings_for
 from tests.browser.harness import FLAGS, ROOT, Harness, find_chromium, make_tools
+from tests.store.databases import empty, make_postgres_database
 from turnkeep.config import Settings
 
 
@@ -56,8 +58,21 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest
         return settings_for(tmp_path)
     for name, value in buckets.shared_environ().items():
         monkeypatch.setenv(name, value)
-    folder = f"s3://{buckets.BUCKET}/{secrets.token_hex(8)}"
-    return settings_for(tmp_path, database_url=request.getfixturevalue("postgres_uri"), files_url=folder)
+    database = request.getfixturevalue("browser_database")
+    asyncio.run(_empty(database))
+    return settings_for(tmp_path, database_url=database, files_url=f"s3://{buckets.BUCKET}/{secrets.token_hex(8)}")
+
+
+async def _empty(database: str) -> None:
+    admin = await asyncpg.connect(database)
+    await empty(admin)
+    await admin.close()
+
+
+@pytest.fixture(scope="session")
+def browser_database() -> str:
+    """A migrated PostgreSQL database for this worker's stories. Each one finds it empty."""
+    return make_postgres_database("browser")
 
 
 @pytest_asyncio.fixture(loop_scope="session")

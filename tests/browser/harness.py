@@ -1,6 +1,7 @@
 """What the browser tests share: a server that serves the page, a browser profile, and the actions of a user."""
 
 import asyncio
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,8 @@ class Harness:
         """The tool `lookup` waits for this event."""
         self.console_errors: list[str] = []
         self.known_servers = [server.url]
+        if server.runtime.settings.files_url.startswith("s3:"):
+            self.known_servers.append(os.environ["AWS_ENDPOINT_URL"])  # the page uploads to the bucket
         self.foreign_requests: list[str] = []
         """Requests to any server but the known ones."""
         context.on("request", self._check_request)

@@ -50,6 +50,7 @@ class TestTheTimelineOfATurn:
         await expect(page.get_by_role("region", name="Thoughts")).to_have_text("Hm.")
         await page.get_by_text("What the model was sent").click()
         await expect(page.get_by_role("region", name="Messages")).to_contain_text("Weather?")
+        await expect(page.get_by_role("region", name="Tools", exact=True)).to_contain_text('"name": "lookup"')
         await page.reload()
         await expect(page.get_by_role("button", name="Tool lookup")).to_be_visible()
         await page.get_by_role("link", name="Open the conversation").click()

@@ -47,7 +47,6 @@ class TestABucket:
         async with chat.page.expect_download() as downloading:
             await chat.questions.get_by_role("link", name="Download notes.txt").click()
         assert Path(await (await downloading.value).path()).read_bytes() == DATA
-        forget_requests_to(harness, origin)
 
     async def test_is_named_by_the_policy_of_the_document_and_of_nothing_else(
         self, harness: Harness, origin: str
@@ -66,10 +65,14 @@ class TestABucket:
         await expect(chat.page.locator(".uploads [data-state=done]")).to_have_count(1)
         [file] = await harness.server.runtime.store.all_files()
         assert (file.status, file.size) == ("ready", len(DATA))
-        forget_requests_to(harness, origin)
 
 
 class TestAServer:
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> Settings:
+        """Without a bucket."""
+        return settings_for(tmp_path)
+
     async def test_has_no_bucket_in_its_policy(self, harness: Harness) -> None:
         async with httpx.AsyncClient(base_url=harness.server.url, trust_env=False) as client:
             assert "connect-src 'self';" in (await client.get("/")).headers["content-security-policy"]
@@ -123,8 +126,3 @@ async def expect_no_files(harness: Harness) -> None:
     async with asyncio.timeout(60):
         while await harness.server.runtime.store.all_files():  # noqa: ASYNC110 - the page deletes it beside
             await asyncio.sleep(0.05)
-
-
-def forget_requests_to(harness: Harness, origin: str) -> None:
-    """Requests to the bucket are meant."""
-    harness.foreign_requests[:] = [url for url in harness.foreign_requests if not url.startswith(f"{origin}/")]

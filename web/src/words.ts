@@ -653,6 +653,8 @@ export const english = {
     sentNote: (included: number, dropped: number) => `Made again from what is stored, with ${plural(included, "turn", "turns")} of the conversation${dropped ? `, without ${countInWords(dropped)} earlier` : ""}.`,
     system: "Instructions",
     messages: "Messages",
+    tools: "Tools",
+    missingTools: "Tools that cannot be had now",
     copy: (what: string) => `Copy: ${what}`,
   },
 

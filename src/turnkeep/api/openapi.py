@@ -613,6 +613,21 @@ RESPONSES: dict[str, Any] = {
         turns_dropped=0,
         chars=18,
     ),
+    "TurnReplay": wire.TurnReplay(
+        messages=[{"role": "user", "content": "When are you open?"}],
+        system=None,
+        turns_included=1,
+        turns_dropped=0,
+        chars=18,
+        tools=[
+            wire.OfferedTool(
+                name="opening_hours",
+                description="Looks up the opening hours of a day.",
+                input_schema={"type": "object", "properties": {"day": {"type": "string"}}},
+            )
+        ],
+        missing=[],
+    ),
     "Row": _made(wire.Row, row=1, values={"Item": "Tea", "Price": 2.5}),
     "SandboxConfig": wire.SandboxConfig(
         agent=wire.SandboxAgent(model="openai/gpt-5", instructions="Draw what is asked for."),

@@ -25,6 +25,7 @@ from turnkeep.model.principals import ApiKey, Member, Org, Principal, Scopes, Us
 from turnkeep.model.sessions import Invite, PageSession
 from turnkeep.model.turns import Feedback, RatedTurn, Turn
 from turnkeep.model.waits import Wait
+from turnkeep.providers.ports import ToolOffer
 from turnkeep.store.commands import CountedTurn
 from turnkeep_client import wire
 from turnkeep_client.wire.conversations import TimelineAccess
@@ -101,6 +102,11 @@ def replay_of(compiled: Compiled) -> wire.Replay:
         turns_dropped=compiled.turns_dropped,
         chars=compiled.chars,
     )
+
+
+def turn_replay_of(compiled: Compiled, tools: Sequence[ToolOffer], missing: Sequence[str]) -> wire.TurnReplay:
+    offered = [_view(wire.OfferedTool, tool) for tool in tools]
+    return wire.TurnReplay(**msgspec.structs.asdict(replay_of(compiled)), tools=offered, missing=missing)
 
 
 def usage_turn_of(turn: CountedTurn, user: UserRef | None) -> wire.UsageTurn:

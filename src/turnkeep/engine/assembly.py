@@ -315,7 +315,7 @@ class Assembly:
             settled=compiled.settled,
             system=compiled.system,
             may_think=compiled.thinking,
-            tools=self._offers(compiled.tool_names),
+            tools=offers_of(self.toolbox, compiled.tool_names),
             may_call=may_call and sampling.tool_choice != "none",
             sampling=sampling if "output" in can.options else msgspec.structs.replace(sampling, output=None),
             timeout_seconds=settings.provider_timeout_seconds,
@@ -446,19 +446,20 @@ class Assembly:
         )
         return msgspec.structs.replace(reply, blocks=blocks)
 
-    def _offers(self, mentioned: Sequence[str]) -> tuple[ToolOffer, ...]:
-        """The toolbox, under names that every provider accepts. A tool that the history mentions stays declared, also
-        when it is gone: providers refuse a request with calls of tools that it does not declare."""
-        offers = {
-            safe_name(spec.name): ToolOffer(
-                name=safe_name(spec.name), description=spec.description, input_schema=spec.input_schema
-            )
-            for spec in self.toolbox.specs()
-        }
-        for name in mentioned:
-            gone = ToolOffer(name=name, description="No longer available.", input_schema={"type": "object"})
-            offers.setdefault(name, gone)
-        return tuple(offers.values())
+
+def offers_of(toolbox: Toolbox, mentioned: Sequence[str]) -> tuple[ToolOffer, ...]:
+    """The toolbox, under names that every provider accepts. A tool that the history mentions stays declared, also when
+    it is gone: providers refuse a request with calls of tools that it does not declare."""
+    offers = {
+        safe_name(spec.name): ToolOffer(
+            name=safe_name(spec.name), description=spec.description, input_schema=spec.input_schema
+        )
+        for spec in toolbox.specs()
+    }
+    for name in mentioned:
+        gone = ToolOffer(name=name, description="No longer available.", input_schema={"type": "object"})
+        offers.setdefault(name, gone)
+    return tuple(offers.values())
 
 
 def sampling_of(turn: Turn, rows: Sequence[Message]) -> Sampling:

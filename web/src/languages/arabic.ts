@@ -652,6 +652,8 @@ export const words: Words = {
     sentNote: (included, dropped) => `أُعيد تكوينه مما هو مخزَّن، مع ${plural(included, TURNS)} من المحادثة${dropped ? `، دون ${plural(dropped, TURNS)} من قبل` : ""}.`,
     system: "التعليمات",
     messages: "الرسائل",
+    tools: "الأدوات",
+    missingTools: "أدوات غير متاحة الآن",
     copy: (what) => `نسخ: ${what}`,
   },
 

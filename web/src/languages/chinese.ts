@@ -638,6 +638,8 @@ export const words: Words = {
     sentNote: (included, dropped) => `根据已保存的内容重新生成，包含此对话的 ${counted(included, { other: "个轮次" })}${dropped ? `，不含更早的 ${countInWords(dropped)} 个` : ""}。`,
     system: "指令",
     messages: "消息",
+    tools: "工具",
+    missingTools: "当前无法使用的工具",
     copy: (what) => `复制：${what}`,
   },
 

@@ -638,6 +638,8 @@ export const words: Words = {
     sentNote: (included, dropped) => `Reconstitué à partir de ce qui est enregistré, avec ${counted(included, { one: "tour", many: "de tours", other: "tours" })} de la conversation${dropped ? `, sans ${counted(dropped, { one: "tour antérieur", many: "de tours antérieurs", other: "tours antérieurs" })}` : ""}.`,
     system: "Instructions",
     messages: "Messages",
+    tools: "Outils",
+    missingTools: "Outils indisponibles actuellement",
     copy: (what) => `Copier : ${what}`,
   },
 

@@ -638,6 +638,8 @@ export const words: Words = {
     sentNote: (included, dropped) => `Reconstruido a partir de lo guardado, con ${counted(included, { one: "turno", many: "de turnos", other: "turnos" })} de la conversación${dropped ? `, sin ${counted(dropped, { one: "anterior", other: "anteriores" })}` : ""}.`,
     system: "Instrucciones",
     messages: "Mensajes",
+    tools: "Herramientas",
+    missingTools: "Herramientas que no están disponibles ahora",
     copy: (what) => `Copiar: ${what}`,
   },
 

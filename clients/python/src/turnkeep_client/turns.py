@@ -10,7 +10,7 @@ from turnkeep_client.conversations import Provider
 from turnkeep_client.retry import OnTrouble
 from turnkeep_client.stream import Answer, TurnRequest, TurnStream
 from turnkeep_client.transport import Resource, given, part
-from turnkeep_client.wire import Accepted, Feedback, Replay, SpanContent, Steering, StreamUrl, Timeline, Turn
+from turnkeep_client.wire import Accepted, Feedback, SpanContent, Steering, StreamUrl, Timeline, Turn, TurnReplay
 from turnkeep_client.wire.blocks import JsonObject
 from turnkeep_client.wire.conversations import ConversationFields, IfBusy, Rating, StreamFormat
 
@@ -170,11 +170,13 @@ class Turns(Resource):
         path = f"/v1/turns/{part(turn_id)}/timeline/{part(span_id)}"
         return await self._transport.call("GET", path, SpanContent)
 
-    async def replay(self, turn_id: str, *, iteration: int | None = None, provider: Provider | None = None) -> Replay:
-        """Exactly what one call of the model was sent, by default the last one. For service keys, and for admins in
-        their own conversations."""
+    async def replay(
+        self, turn_id: str, *, iteration: int | None = None, provider: Provider | None = None
+    ) -> TurnReplay:
+        """Exactly what one call of the model was sent, by default the last one, with its tools. For service keys, and
+        for admins in their own conversations."""
         query = {"iteration": iteration, "provider": provider}
-        return await self._transport.call("GET", f"/v1/turns/{part(turn_id)}/replay", Replay, query=query)
+        return await self._transport.call("GET", f"/v1/turns/{part(turn_id)}/replay", TurnReplay, query=query)
 
     async def trace(self, turn_id: str) -> list[JsonObject]:
         """Every event and log line of a turn, in order (service keys only)."""

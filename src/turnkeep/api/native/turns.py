@@ -33,7 +33,7 @@ from turnkeep.compiler import Target, compile
 from turnkeep.compiler.utterances import MAX_IMAGE_CHARS
 from turnkeep.config import Settings
 from turnkeep.engine import Draining, EndedTurn, Options, Question
-from turnkeep.engine.assembly import budget_of, instructions_of, read_turns_before, rows_before_call
+from turnkeep.engine.assembly import budget_of, instructions_of, offers_of, read_turns_before, rows_before_call
 from turnkeep.errors import InvalidRequest, NotFound, OutOfScope, TooManyFiles, Unauthorized
 from turnkeep.fair_queue import Owner, owner_of
 from turnkeep.files.images import RASTER_TYPES
@@ -288,13 +288,13 @@ async def read_span(call: ApiCall[Nothing, Nothing]) -> ASGIApp:
     "/v1/turns/{turn_id}/replay",
     policy=Policy.ADMIN,
     query=TurnReplayQuery,
-    responses=(ResponseSpec(status=200, meaning="What the model was sent", type=wire.Replay),),
+    responses=(ResponseSpec(status=200, meaning="What the model was sent", type=wire.TurnReplay),),
     errors=(404,),
     feature="export",
 )
 async def replay_turn(call: ApiCall[Nothing, TurnReplayQuery]) -> ASGIApp:
-    """Exactly what one call of the model was sent, made again from what is stored. An admin can read it of their own
-    turns."""
+    """Exactly what one call of the model was sent, made again from what is stored, with the tools that were offered. An
+    admin can read it of their own turns."""
     runtime, query = call.runtime, call.query
     turn, access = await _turn_and_access(call)
     if access != "full":
@@ -322,7 +322,13 @@ async def replay_turn(call: ApiCall[Nothing, TurnReplayQuery]) -> ASGIApp:
             [*past, *rows], turn.snapshot.principal or call.principal, sees_images=can.sees_images
         ),
     )
-    return json_response(views.replay_of(compiled))
+    toolbox = await runtime.tools.toolbox(
+        turn.snapshot.agent,
+        turn.snapshot.principal or call.principal,
+        turn.conversation_id,
+        turn.snapshot.client_tools,
+    )
+    return json_response(views.turn_replay_of(compiled, offers_of(toolbox, compiled.tool_names), toolbox.notes))
 
 
 async def _timeline(call: ApiCall[Any, Any]) -> tuple[Turn, TimelineAccess, TimelineSpans]:

@@ -81,6 +81,8 @@ function SentMessages({ turnId, iteration }: { turnId: string; iteration: number
       <p className="faint">{words.timeline.sentNote(value.turns_included, value.turns_dropped)}</p>
       <Value label={words.timeline.system} value={value.system} />
       <Value label={words.timeline.messages} value={value.messages} />
+      <Value label={words.timeline.tools} value={value.tools.length ? value.tools : null} />
+      <Value label={words.timeline.missingTools} value={value.missing.join("\n")} />
     </>
   );
 }

@@ -364,14 +364,29 @@ class Timeline(Struct, frozen=True, kw_only=True):
 
 
 class Replay(Struct, frozen=True, kw_only=True):
-    """What the next turn would send of the past, or what a call of a turn was sent. `system` stands beside the messages
-    where the provider has it so."""
+    """What the next turn would send of the past. `system` stands beside the messages where the provider has it so."""
 
     messages: Sequence[JsonObject]
     system: JsonValue
     turns_included: int
     turns_dropped: int
     chars: int
+
+
+class OfferedTool(Struct, frozen=True, kw_only=True):
+    """A tool as it is described to the model."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+
+
+class TurnReplay(Replay, frozen=True, kw_only=True):
+    """What a call of a turn was sent. The tools of MCP servers are those that they have now; `missing` says which tools
+    of the agent cannot be had now."""
+
+    tools: Sequence[OfferedTool]
+    missing: Sequence[str]
 
 
 class NewConversation(_ConversationOptions, frozen=True, kw_only=True):
