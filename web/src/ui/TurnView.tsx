@@ -1,11 +1,12 @@
 /** A turn of another user that waits for an admin: only its card. Its address is sent to an admin, who cannot see the conversation. */
-import { useEffect } from "react";
+import { lazy, Suspense, useEffect } from "react";
 
 import { words } from "../words";
 import { brandName } from "./Brand";
 import { useSelect } from "./context";
 import { Head } from "./Head";
-import { WaitView } from "./thread/WaitView";
+
+const WaitView = lazy(() => import("./thread/WaitView"));
 
 export function TurnView({ turnId, onMenu }: { turnId: string; onMenu: () => void }) {
   const thread = useSelect((state) => state.threads[turnId]);
@@ -21,7 +22,9 @@ export function TurnView({ turnId, onMenu }: { turnId: string; onMenu: () => voi
       <div className="turn-view">
         {live?.wait ? (
           <div className="row">
-            <WaitView threadId={turnId} turn={live} />
+            <Suspense>
+              <WaitView threadId={turnId} turn={live} />
+            </Suspense>
           </div>
         ) : (
           <p className="centered" role="status">

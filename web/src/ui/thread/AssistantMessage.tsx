@@ -1,5 +1,5 @@
 /** An answer. One component draws it while it is written and afterwards, so that open steps, selection and focus stay. */
-import { Fragment, useRef, useState } from "react";
+import { Fragment, lazy, Suspense, useRef, useState } from "react";
 import { flushSync } from "react-dom";
 
 import { type Failure, type IfBusy, isRunning, type Message, messageText, type Part, shownParts, type SteeredWords, type TurnDisplay, versionsOf, waitingFor } from "@turnkeep/client";
@@ -12,7 +12,8 @@ import { Icon } from "../Icon";
 import { RouteLink } from "../RouteLink";
 import { FeedbackButtons, FeedbackForm } from "./FeedbackButtons";
 import { Parts } from "./Parts";
-import { WaitView } from "./WaitView";
+
+const WaitView = lazy(() => import("./WaitView"));
 
 interface Props {
   threadId: string;
@@ -32,7 +33,11 @@ export function AssistantMessage({ threadId, isBusy, row }: Props) {
     <article className={live ? "message is-assistant is-live" : "message is-assistant"} aria-label={words.thread.assistant} aria-busy={live && !live.wait ? true : undefined} data-turn={turnId}>
       <Parts turnId={turnId} threadId={threadId} parts={parts} sources={sources} steered={steered} isGrowing={live !== null && (live.text !== "" || live.reasoning !== "")} />
       {!live && parts.some((part) => "is_cut" in part && part.is_cut) && <ShowAll turnId={turnId} onLoaded={setWhole} />}
-      {live?.wait && <WaitView threadId={threadId} turn={live} />}
+      {live?.wait && (
+        <Suspense>
+          <WaitView threadId={threadId} turn={live} />
+        </Suspense>
+      )}
       {"turn" in row ? <WaitingNote turn={row.turn} /> : <MessageFooter threadId={threadId} isBusy={isBusy} message={row.message} askedAt={row.askedAt} />}
     </article>
   );

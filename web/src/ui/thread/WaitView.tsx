@@ -15,7 +15,7 @@ interface Props {
   turn: TurnDisplay;
 }
 
-export function WaitView({ threadId, turn }: Props) {
+export default function WaitView({ threadId, turn }: Props) {
   const { wait } = turn;
   if (!wait) return null;
   return wait.approvals.length ? <ApprovalCard threadId={threadId} turn={turn} wait={wait} /> : <ClientCallsNote threadId={threadId} wait={wait} />;
