@@ -638,7 +638,7 @@ export const words: Words = {
     sentNote: (included, dropped) => `Aus den gespeicherten Daten neu erstellt, mit ${counted(included, { one: "Durchgang", other: "Durchgängen" })} der Unterhaltung${dropped ? `, ohne ${counted(dropped, { one: "früheren", other: "frühere" })}` : ""}.`,
     system: "Anweisungen",
     messages: "Nachrichten",
-    tools: "Tools",
+    tools: "Angebotene Tools",
     missingTools: "Tools, die jetzt fehlen",
     copy: (what) => `Kopieren: ${what}`,
   },
