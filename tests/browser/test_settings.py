@@ -120,7 +120,9 @@ class TestUsage:
         await chat.send("One")
         await chat.wait_settled()
         await chat.send("Two")
-        await expect(chat.questions.get_by_role("alert")).to_contain_text("This message was not sent.")
+        refusal = chat.questions.get_by_role("alert")
+        await expect(refusal).to_contain_text("This message was not sent. What you may use this month is used up.")
+        await expect(refusal).to_contain_text("limit of 1 messages a month. Raise the limit")  # for an admin
 
 
 class TestAgents:
@@ -327,6 +329,19 @@ class TestMembers:
         user = await runtime.store.ensure_member(runtime.home_org, workspace.id, "ann", role="member")
         await harness.sign_in(user.id)
         return await harness.context.new_page()
+
+    async def test_read_what_they_can_do_about_a_limit(self, harness: Harness, member: Page) -> None:
+        client = await harness.api()
+        workspace = (await client.read("/v1/workspaces"))["data"][0]
+        await client.patch(f"/v1/workspaces/{workspace['id']}", json={"user_monthly_message_limit": 0})
+        await member.goto(harness.server.url)
+        chat = ChatPage(member)
+        await chat.send("One")
+        refusal = chat.questions.get_by_role("alert")
+        await expect(refusal).to_have_text(
+            "This message was not sent. What you may use this month is used up. "
+            "Wait for the next month, or ask an admin for more."
+        )
 
     async def test_see_agents_without_keys_or_buttons_of_admins(self, harness: Harness, member: Page) -> None:
         client = await harness.api()

@@ -352,7 +352,7 @@ export const english = {
     reasoningLive: "Thinking…",
     stopped: "You stopped this answer.",
     failed: "This answer failed.",
-    /** What a turn that failed with one of these codes tells its reader. Admins also see what the server said. */
+    /** What a turn that failed with one of these codes, or a message that was refused with it, tells its reader. Admins also see what the server said. */
     failures: {
       model_timeout: "The server got no answer from the model in time. Try again in a moment.",
       provider_error: "The model could not answer. Try again in a moment, or choose another model.",
@@ -361,6 +361,8 @@ export const english = {
       worker_lost: "The server that wrote this answer went away. Try again.",
       sandbox_protocol: "The sandbox of this agent sent something that is not understood. Try again; if it happens again, tell an admin.",
       sandbox_lost: "The sandbox of this agent went away. Try again.",
+      quota_exceeded: "What you may use this month is used up. Wait for the next month, or ask an admin for more.",
+      rate_limited: "Too many answers are being written, or too many requests came at once. Wait until one has ended, and try again.",
       internal: "Something went wrong on the server. Try again; if it happens again, tell an admin.",
     } as Readonly<Partial<Record<string, string>>>,
     finish: {

@@ -345,6 +345,8 @@ export const words: Words = {
       worker_lost: "正在写这个回答的服务器已停止。请重试。",
       sandbox_protocol: "这个智能体的沙盒发送了无法理解的内容。请重试；如果再次发生，请告诉管理员。",
       sandbox_lost: "这个智能体的沙盒已停止。请重试。",
+      quota_exceeded: "本月的用量已用完。请等到下个月，或向管理员申请更多用量。",
+      rate_limited: "正在生成的回答过多，或同时收到的请求过多。请等其中一个结束后重试。",
       internal: "服务器出了问题。请重试；如果再次发生，请告诉管理员。",
     },
     finish: {

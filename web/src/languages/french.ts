@@ -345,6 +345,8 @@ export const words: Words = {
       worker_lost: "Le serveur qui écrivait cette réponse s’est arrêté. Réessayez.",
       sandbox_protocol: "Le bac à sable de cet agent a envoyé quelque chose d’incompréhensible. Réessayez ; si cela se reproduit, prévenez un admin.",
       sandbox_lost: "Le bac à sable de cet agent s’est arrêté. Réessayez.",
+      quota_exceeded: "Votre quota pour ce mois est épuisé. Attendez le mois prochain, ou demandez davantage à un admin.",
+      rate_limited: "Trop de réponses sont en cours d’écriture, ou trop de requêtes sont arrivées à la fois. Attendez que l’une d’elles se termine, puis réessayez.",
       internal: "Une erreur s’est produite sur le serveur. Réessayez ; si cela se reproduit, prévenez un admin.",
     },
     finish: {

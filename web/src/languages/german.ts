@@ -345,6 +345,8 @@ export const words: Words = {
       worker_lost: "Der Server, der diese Antwort schrieb, ist ausgefallen. Versuchen Sie es noch einmal.",
       sandbox_protocol: "Die Sandbox dieses Agenten hat etwas gesendet, das nicht zu verstehen ist. Versuchen Sie es noch einmal; wenn es wieder geschieht, sagen Sie es einem Admin.",
       sandbox_lost: "Die Sandbox dieses Agenten ist ausgefallen. Versuchen Sie es noch einmal.",
+      quota_exceeded: "Ihr Kontingent für diesen Monat ist aufgebraucht. Warten Sie bis zum nächsten Monat, oder bitten Sie einen Admin um mehr.",
+      rate_limited: "Zurzeit werden zu viele Antworten geschrieben, oder es kamen zu viele Anfragen auf einmal. Warten Sie, bis eine fertig ist, und versuchen Sie es noch einmal.",
       internal: "Auf dem Server ist etwas schiefgegangen. Versuchen Sie es noch einmal; wenn es wieder geschieht, sagen Sie es einem Admin.",
     },
     finish: {

@@ -345,6 +345,8 @@ export const words: Words = {
       worker_lost: "El servidor que escribía esta respuesta dejó de funcionar. Inténtalo de nuevo.",
       sandbox_protocol: "El entorno aislado de este agente envió algo que no se entiende. Inténtalo de nuevo; si vuelve a ocurrir, avisa a un admin.",
       sandbox_lost: "El entorno aislado de este agente dejó de funcionar. Inténtalo de nuevo.",
+      quota_exceeded: "Has agotado lo que puedes usar este mes. Espera al mes que viene o pide más a un admin.",
+      rate_limited: "Se están escribiendo demasiadas respuestas o llegaron demasiadas solicitudes a la vez. Espera a que termine una e inténtalo de nuevo.",
       internal: "Algo salió mal en el servidor. Inténtalo de nuevo; si vuelve a ocurrir, avisa a un admin.",
     },
     finish: {

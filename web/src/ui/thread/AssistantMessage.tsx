@@ -180,7 +180,7 @@ export function TurnEnding({ threadId, turnId, status, failure, isBusy }: { thre
 }
 
 /** What a reader can do about it. What the server said is for admins, unless the page has no words of its own for it. */
-function FailureText({ failure: { code, message } }: { failure: Failure }) {
+export function FailureText({ failure: { code, message } }: { failure: Failure }) {
   const isForAdmin = useSelect(isAdmin);
   const told = words.thread.failures[code];
   return (

@@ -6,7 +6,7 @@ import { words } from "../../words";
 import { useSelect, useServices } from "../context";
 import { CopyButton } from "../CopyButton";
 import { Icon } from "../Icon";
-import { AnswerVersions, AssistantMessage, QuestionVersions, TurnEnding } from "./AssistantMessage";
+import { AnswerVersions, AssistantMessage, FailureText, QuestionVersions, TurnEnding } from "./AssistantMessage";
 import { FileList } from "./Files";
 import { MessageEditor } from "./MessageEditor";
 
@@ -105,7 +105,7 @@ function OutgoingRow({ threadId, outgoing }: { threadId: string; outgoing: Outgo
         {outgoing.status === "queued" && <span>{outgoing.branch ? words.thread.queuedBranch[outgoing.branch] : isSteering ? words.thread.steering : words.thread.queued}</span>}
         {outgoing.status === "refused" && (
           <span className="is-failure" role="alert">
-            {words.thread.refused} {outgoing.error?.message}
+            {words.thread.refused} {outgoing.error && <FailureText failure={outgoing.error} />}
           </span>
         )}
         {outgoing.status === "queued" && turnId && (
