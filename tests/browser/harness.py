@@ -159,6 +159,17 @@ async def wait_until(condition: Callable[[], bool], *, seconds: float = 60) -> N
             await asyncio.sleep(0.02)
 
 
+async def expect_copied(page: Page, text: str) -> None:
+    """The clipboard has this text soon: browsers write it after the click."""
+    copied = ""
+    try:
+        async with asyncio.timeout(TIMEOUT_MS / 1000):
+            while (copied := await page.evaluate("navigator.clipboard.readText()")) != text:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        assert copied == text  # says how they differ
+
+
 ALMANAC = Source(title="Almanac", snippet="Rain in the morning.", url="https://example.org/almanac")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from tests.browser.harness import ChatPage, Harness, png
+from tests.browser.harness import ChatPage, Harness, expect_copied, png
 from tests.browser.test_attachments import DROP, attach_file, send_file_event
 from turnkeep.providers.scripted import Pause, Until
 
@@ -130,7 +130,7 @@ class TestCopyAndExport:
         await chat.send("What is it?")
         await chat.wait_settled()
         await chat.page.get_by_role("button", name="Copy the answer").click()
-        assert await chat.page.evaluate("navigator.clipboard.readText()") == "It has **two** words."
+        await expect_copied(chat.page, "It has **two** words.")
         texts = {}
         for label in ("Export as Markdown", "Export as JSON"):
             await chat.page.locator("summary[aria-label='Conversation menu']").click()

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Locator, Response, Route, expect
 
 from tests.api.harness import settings_for
-from tests.browser.harness import ChatPage, Harness
+from tests.browser.harness import ChatPage, Harness, expect_copied
 from turnkeep.config import Settings
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Line, OutOfTokens, Pause, Think, Until
@@ -100,8 +100,7 @@ class TestContent:
         await expect(chat.answers.locator(".katex-mathml").first).to_be_attached()
         await expect(chat.answers.locator("li")).to_have_count(2)
         await chat.page.get_by_role("button", name="Copy the code").click()
-        copied = await chat.page.evaluate("navigator.clipboard.readText()")
-        assert copied == "def f():\n    return 1"
+        await expect_copied(chat.page, "def f():\n    return 1")
 
     async def test_steps_are_updated_in_place_and_sources_are_cited(self, harness: Harness) -> None:
         harness.scripts.say(

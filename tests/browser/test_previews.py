@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.async_api import FrameLocator, expect
 
-from tests.browser.harness import ChatPage, Harness
+from tests.browser.harness import ChatPage, Harness, expect_copied
 from turnkeep.providers.scripted import Call, OutOfTokens, Until
 
 MERMAID = "graph TD\n  A[Question] --> B{Known?}\n  B -->|yes| C[Answer]\n  B -->|no| D[Search]"
@@ -27,6 +27,12 @@ async def opened_preview(chat: ChatPage, at: int = 0) -> FrameLocator:
     await figure.get_by_role("button", name="Preview").click()
     await expect(figure.locator("pre")).to_be_hidden()
     return figure.frame_locator(".preview iframe")
+
+
+CONFIRMED = """() => new Promise((resolve) =>
+  new MutationObserver(() => document.querySelector("button[aria-label=Copied]") && resolve(true))
+    .observe(document.body, { subtree: true, attributes: true }))"""
+"""Waits until a button says that something was copied, which it does for a moment."""
 
 
 class TestPreviews:
@@ -126,9 +132,10 @@ class TestCopies:
         await chat.send("Copy")
         await chat.wait_settled()
         await expect(chat.answers.locator(".katex").first).to_be_attached()
+        confirmed = asyncio.ensure_future(chat.page.evaluate(CONFIRMED))
         await chat.page.get_by_role("button", name="Copy the answer").click()
-        await expect(chat.page.get_by_role("button", name="Copied")).to_be_visible()
-        assert await chat.page.evaluate("navigator.clipboard.readText()") == text
+        await expect_copied(chat.page, text)
+        assert await confirmed
         html = await chat.page.evaluate(
             """async () => {
               const [item] = await navigator.clipboard.read();
@@ -150,9 +157,9 @@ class TestCopies:
         await chat.wait_settled()
         rows = [["name", "sum"], ['A "big", one', "-5"], ["'=HYPERLINK(1)", "1"]]
         await chat.page.get_by_role("button", name="Copy the table as CSV").click()
-        await expect(chat.page.get_by_role("button", name="Copied")).to_be_visible()
-        copied = await chat.page.evaluate("navigator.clipboard.readText()")
-        assert list(csv.reader(io.StringIO(copied))) == rows
+        written = io.StringIO()
+        csv.writer(written).writerows(rows)
+        await expect_copied(chat.page, written.getvalue().removesuffix("\r\n"))
         async with chat.page.expect_download() as downloading:
             await chat.page.get_by_role("button", name="Download the table as CSV").click()
         download = await downloading.value
@@ -246,8 +253,7 @@ class TestSteps:
         await step.get_by_role("button", name="Show all").first.click()
         assert len(await shown.inner_text()) > 30_000
         await step.get_by_role("button", name="Copy: Command").click()
-        await expect(step.get_by_role("button", name="Copied")).to_be_visible()
-        assert await chat.page.evaluate("navigator.clipboard.readText()") == command
+        await expect_copied(chat.page, command)
 
     async def test_a_step_that_runs_shows_how_long_it_has_been(self, harness: Harness) -> None:
         harness.scripts.say(Call("lookup", {"place": "Bern"}))

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
 from tests.api.harness import ApiServer, Client, settings_for
-from tests.browser.harness import ChatPage, Harness, png
+from tests.browser.harness import ChatPage, Harness, expect_copied, png
 from tests.browser.test_accessibility import check_with_axe
 from tests.browser.test_attachments import attach_file
 from turnkeep.providers.scripted import Call, Think
@@ -56,7 +56,7 @@ class TestALink:
         await harness.context.grant_permissions(["clipboard-read", "clipboard-write"])
         url = await make_link(chat)
         await chat.page.get_by_role("button", name="Copy the link").click()
-        assert await chat.page.evaluate("navigator.clipboard.readText()") == url
+        await expect_copied(chat.page, url)
         reader = await open_link(harness, url)
         await expect(reader.get_by_role("heading", name="Weather?")).to_be_visible()
         await expect(reader.get_by_role("article", name="Question")).to_have_text("Weather?")
