@@ -12,7 +12,18 @@ from turnkeep.ids import TurnId
 from turnkeep.streaming.frames import DeltaFrame, EventFrame, Frame
 from turnkeep.streaming.hub import frames_of
 from turnkeep_client.wire.blocks import ReasoningPart, TextPart, Usage
-from turnkeep_client.wire.events import Failure, Files, Recorded, Result, TurnBegan
+from turnkeep_client.wire.events import (
+    Failure,
+    Files,
+    Recorded,
+    Reset,
+    Result,
+    Step,
+    ToolCall,
+    ToolCalls,
+    TurnBegan,
+    TurnEvent,
+)
 
 TURN = TurnId("turn_x")
 COMPLETE = [name for name in golden.names() if name != "failed"]
@@ -92,6 +103,38 @@ class TestFilesThatComeWhileWordsAreSpoken:
         live = message_of(TURN, [began, words, found, last], base_url="")
         assert [part["type"] for part in live["parts"]] == ["step-start", "text", "file"]
         assert live == message_of(TURN, [began, found, last], base_url="")
+
+
+class TestWordsThatWereTakenBack:
+    """The SDK can drop the words of a step, and not the step. So a reader who has never seen the words has it too."""
+
+    def test_leave_their_step_live_and_in_a_replay(self) -> None:
+        [began, _] = turn_of(text="")
+        events: list[TurnEvent] = [
+            ToolCalls(iteration=1, text="", calls=(ToolCall(id="call_1", name="look", args={}),)),  # type: ignore[arg-type]
+            Step(id="call_1", name="look", status="running"),  # type: ignore[arg-type]
+            Step(id="call_1", name="look", status="succeeded", result="snow"),  # type: ignore[arg-type]
+            Reset(attempt=1, reason="provider"),
+            Failure(code="provider_error", message="It broke."),
+        ]
+        recorded = [EventFrame(seq=n, recorded=Recorded(seq=n, event=event)) for n, event in enumerate(events, 2)]
+        words = DeltaFrame(seq=4, offset=5, iteration=2, kind="text", text="Wrong")
+        live = message_of(TURN, [began, *recorded[:3], words, *recorded[3:]], base_url="")
+        assert [part["type"] for part in live["parts"]] == ["step-start", "dynamic-tool", "step-start"]
+        assert live == message_of(TURN, [began, *recorded], base_url="")
+
+    def test_leave_calls_that_run_where_they_are(self) -> None:
+        """A worker that takes a turn over while its calls run tells it in the same way."""
+        [began, _] = turn_of(text="")
+        events: list[TurnEvent] = [
+            ToolCalls(iteration=1, text="", calls=(ToolCall(id="call_1", name="look", args={}),)),  # type: ignore[arg-type]
+            Step(id="call_1", name="look", status="running"),  # type: ignore[arg-type]
+            Reset(attempt=2, reason="lease_expired"),
+            Step(id="call_1", name="look", status="succeeded", result="snow"),  # type: ignore[arg-type]
+        ]
+        recorded = [EventFrame(seq=n, recorded=Recorded(seq=n, event=event)) for n, event in enumerate(events, 2)]
+        message = message_of(TURN, [began, *recorded], base_url="")
+        assert [part["type"] for part in message["parts"]] == ["step-start", "dynamic-tool"]
 
 
 class TestATurnThatFailed:

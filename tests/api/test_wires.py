@@ -290,6 +290,59 @@ class TestOneTurnOnEveryWire:
         assert (await other.read("/v1/conversations"))["data"] == []
 
 
+class StubbornPause(ModelPause):
+    """A model that does not stop at once."""
+
+    async def wait(self) -> None:
+        try:
+            await super().wait()
+        except asyncio.CancelledError:
+            await self.opened.wait()
+            raise
+
+
+@both
+class TestAQuestionThatInterrupts:
+    """Its client has shown it before it runs, and may lose its connection in between."""
+
+    @pytest.fixture
+    async def pause(self, server: ApiServer, user: Client) -> AsyncIterator[StubbornPause]:
+        """A chat whose turn ends when `opened` is set. A question waits for that."""
+        pause = StubbornPause()
+        server.scripts.say(pause(), "Late.")
+        server.scripts.say("Sooner.")
+        first = asyncio.create_task(chat(user, message("One", "m1")))
+        await pause.reached.wait()
+        second = asyncio.create_task(chat(user, message("Two", "m2"), query="?if_busy=interrupt"))
+        [conversation] = (await user.read("/v1/conversations?external_id=c1"))["data"]
+        while not (await user.read(f"/v1/conversations/{conversation['id']}"))["queued_turns"]:
+            await asyncio.sleep(0.01)
+        yield pause
+        pause.opened.set()
+        await asyncio.gather(first, second)
+
+    async def test_is_there_for_a_client_that_attaches(self, pause: StubbornPause, user: Client) -> None:
+        paths = ("/ai-sdk/chat/c1/stream", "/ai-sdk/chat/c1/messages", "/ag-ui/threads/c1/connect")
+        requests = [asyncio.create_task(user.get(path)) for path in paths]
+        await asyncio.wait(requests, timeout=0.3)
+        assert not any(request.done() for request in requests)
+        pause.opened.set()
+        resumed, loaded, connected = await asyncio.gather(*requests)
+        chunks = chunks_of(resumed)
+        assert "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta") == "Sooner."
+        shown = loaded.json()["messages"]
+        assert [each["id"] for each in shown if each["role"] == "user"] == ["m1", "m2"]
+        [snapshot, *_] = [event for event in run_events(connected) if event["type"] == "MESSAGES_SNAPSHOT"]
+        assert [each["id"] for each in snapshot["messages"] if each["role"] == "user"] == ["m1", "m2"]
+
+    async def test_is_not_awaited_for_ever(
+        self, pause: StubbornPause, user: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wires, "INTERRUPT_SECONDS", 0.05)
+        shown = (await user.read("/ai-sdk/chat/c1/messages"))["messages"]
+        assert [each["id"] for each in shown] == ["m1"]
+
+
 @both
 class TestTurnsThatEndWithoutAWord:
     async def test_have_a_message_after_a_reload_too(self, server: ApiServer, user: Client) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -65,6 +65,8 @@ MOST_MESSAGES = 1_000
 TURNS_AT_ONCE = 8
 """How many turns of a chat are read at the same time."""
 AGENTS_AT_ONCE = 100
+INTERRUPT_SECONDS = 10
+"""How long a client that attaches waits for the end of a turn that another one interrupts."""
 NAME_CHARS = 200
 REASON_CHARS = 2_000
 
@@ -172,6 +174,27 @@ async def chat_of(call: ApiCall[Any, Any], chat_id: str) -> Conversation | None:
     if found is not None:
         call.notes["conversation_id"] = found.id
     return found
+
+
+async def chat_to_attach(call: ApiCall[Any, Any], chat_id: str) -> Conversation | None:
+    """As `chat_of`, for a client that loads the chat or resumes its stream. A question that interrupts a turn waits until
+    that turn has ended, for moments. Its client has shown it already, so here it runs: it is in the chat, and its stream
+    is the one to resume."""
+    chat = await chat_of(call, chat_id)
+    if chat is None or chat.running_turn_id is None:
+        return chat
+    store, hub = call.runtime.store, call.runtime.hub
+    running = await store.turn(call.principal, chat.running_turn_id)
+    if running.cancel_requested_at is None:
+        return chat
+    found = await store.conversation_with_queue(call.principal, chat.id)
+    if found.queue and found.conversation.running_turn_id == running.id:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(INTERRUPT_SECONDS):
+                async for _ in follow(store, hub, running.id):
+                    pass
+    current: Conversation = await store.conversation(call.principal, chat.id)
+    return current
 
 
 async def agent_of(call: ApiCall[Any, WireQuery]) -> AgentId | None:

@@ -391,6 +391,14 @@ describe("an end that is no answer", () => {
     await assertSameAfterReload(chat);
   });
 
+  test("an error after words that were taken back is the same after a reload", async () => {
+    const chat = chatOf();
+    await chat.sendMessage({ text: script([{ call: "weather" }], ["Wrong.", { pause: 0.2 }, { restart: true }, { fail: "The model broke." }]) });
+    assert.equal(chat.status, "error");
+    assert.deepEqual(typesOf(chat.lastMessage), ["step-start", "dynamic-tool", "step-start"]);
+    await assertSameAfterReload(chat);
+  });
+
   test("a stop really stops: the turn is named in the metadata", async () => {
     const chat = chatOf();
     const sent = chat.sendMessage({ text: script(["One ", { pause: 60 }, "two"]) });
@@ -446,6 +454,7 @@ function randomPage(random) {
   let network = fetch;
   let isNothingToResume = false;
   let isStopped = false;
+  let isLeft = false;
   const connect = async (url, init) => {
     const response = await network(url, init);
     isNothingToResume = response.status === 204;
@@ -490,7 +499,7 @@ function randomPage(random) {
       const isCut = await act(() => chat.sendMessage());
       // The SDK keeps the message of approvals whose request has failed, and would send the next result of a tool for it.
       if ((isCut || chat.status === "error") && parts.some(({ approval }) => approval)) {
-        if (!isStopped) await assertSameAfterReload(chat);
+        if (!isStopped && !isLeft) await assertSameAfterReload(chat);
         await reopen();
       }
     }
@@ -513,11 +522,14 @@ function randomPage(random) {
   }
 
   async function ask(request) {
-    const isLeft = waits().length > 0;
+    isLeft = waits().length > 0;
     const done = watch();
-    await act(request);
-    await answer();
-    await done();
+    try {
+      await act(request);
+      await answer();
+    } finally {
+      await done();
+    }
     // What was missed after a stop is only on the server, and so is the end of a call that was left without an answer.
     if (isStopped || isLeft) await load();
     isStopped = false;

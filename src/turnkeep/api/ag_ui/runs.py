@@ -32,6 +32,7 @@ from turnkeep.api.wires import (
     ask,
     body_of,
     chat_of,
+    chat_to_attach,
     check_count,
     check_decision,
     check_own_rate,
@@ -147,7 +148,7 @@ async def run_by_ag_ui(call: ApiCall[Nothing, WireQuery]) -> ASGIApp:
 async def connect_by_ag_ui(call: ApiCall[Nothing, ConnectQuery]) -> ASGIApp:
     """Attach to a thread: its messages, and the events of the turn that runs in it."""
     thread_id = call.path("thread_id")
-    thread = await chat_of(call, thread_id)
+    thread = await chat_to_attach(call, thread_id)
     run = RunInfo(thread_id=thread_id, run_id=new_turn_id(), is_legacy=call.query.protocol_version is None)
     return _finite(snapshot_run(run)) if thread is None else await _attach(call, thread, run)
 

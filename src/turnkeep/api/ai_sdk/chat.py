@@ -31,6 +31,7 @@ from turnkeep.api.wires import (
     ask,
     body_of,
     chat_of,
+    chat_to_attach,
     check_count,
     check_own_rate,
     client_tools,
@@ -122,7 +123,7 @@ async def chat_by_ai_sdk(call: ApiCall[Nothing, WireQuery]) -> ASGIApp:
 )
 async def resume_by_ai_sdk(call: ApiCall[Nothing, WireQuery]) -> ASGIApp:
     """The stream of the turn that runs in a chat, from its beginning. The SDK's `resume` calls it."""
-    chat = await chat_of(call, call.path("chat_id"))
+    chat = await chat_to_attach(call, call.path("chat_id"))
     if chat is None or chat.running_turn_id is None:
         return no_content()
     return _stream(call, await call.runtime.store.turn(call.principal, chat.running_turn_id))
@@ -140,7 +141,7 @@ async def list_messages_by_ai_sdk(call: ApiCall[Nothing, ChatMessagesQuery]) -> 
     """The newest messages of a chat as the AI SDK's `UIMessage`, with the parts that a live stream has shown. A
     `next_cursor` gets those before them."""
     chat_id = call.path("chat_id")
-    chat = await chat_of(call, chat_id)
+    chat = await chat_to_attach(call, chat_id)
     if chat is None:
         raise NotFound("There is no chat of this id.")
     messages, cursor = await _messages(call, chat)

@@ -185,8 +185,10 @@ class MessageStream:
         return [*self._finish_step(), *self._begin_step()]
 
     def _reset(self) -> list[JsonObject]:
+        """Drop the words of the iteration. Its step stays, because the SDK cannot drop one, and a reader who has not
+        seen the words must have it too."""
         if not self._sent.said:
-            return []
+            return [] if self._pending else self._next_step()
         self._sent, self._open = SentWords(), {}
         return [{"type": "reset-step"}]
 
