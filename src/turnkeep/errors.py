@@ -62,6 +62,7 @@ __all__ = [
     "CallerError",
     "Conflict",
     "ConversationBusy",
+    "ConversationChanged",
     "Defect",
     "ExternalIdTaken",
     "Fenced",
@@ -109,6 +110,13 @@ class UnsupportedOption(InvalidRequest):
     def __init__(self, detail: str, *, option: str) -> None:
         super().__init__(detail)
         self.option = option
+
+
+class ConversationChanged(Conflict):
+    """The conversation has other settings than those from which the turn was made. Look at it again."""
+
+    def __init__(self) -> None:
+        super().__init__("The conversation was changed at the same moment. Send the request again.")
 
 
 class ExternalIdTaken(Conflict):

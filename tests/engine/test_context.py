@@ -20,11 +20,15 @@ from turnkeep.engine.assembly import GrownHistory, HistoryCache
 from turnkeep.engine.loop import LocalTurn
 from turnkeep.errors import InvalidRequest, NotFound
 from turnkeep.ids import ConversationId, TurnId
+from turnkeep.model.agents import AgentSpec
+from turnkeep.model.conversations import Conversation
+from turnkeep.model.principals import Principal
 from turnkeep.model.sampling import Sampling
 from turnkeep.providers.ports import Abilities, ModelRequest, Target
 from turnkeep.providers.scripted import Call, Script, ScriptedProvider, Until
 from turnkeep.store.commands import Claim, Claimed, ConversationChange, NewConversation, RemovedBlocks, Window
 from turnkeep.tools.functions import tool
+from turnkeep_client.wire.account import Scopes
 
 LONG = 900
 """Two of them fit into 2,000 characters, with what is said beside them; three do not."""
@@ -385,6 +389,50 @@ class TestSettingsOfAConversation:
             await cluster.answer(engine, conversation_id=conversation_id)
             assert provider.requests[-1].sampling.temperature is None
             assert "Be long." not in str((provider.requests[-1].system, provider.requests[-1].messages))
+
+    async def test_are_read_once_by_a_worker_and_never_out_of_date(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A worker remembers them. Another one may change them at any time, which only the claim of a turn sees."""
+        reads: list[ConversationId] = []
+        read = cluster.store.conversation
+
+        async def counted(principal: Principal, conversation_id: ConversationId) -> Conversation:
+            reads.append(conversation_id)
+            return await read(principal, conversation_id)
+
+        provider = ScriptedProvider(lambda _: ["Hi."])
+        engine, other = await cluster.enter(provider), await cluster.enter(provider)
+        conversation_id = (await cluster.answer(engine)).conversation_id
+        monkeypatch.setattr(cluster.store, "conversation", counted)
+        for asked_at in (engine, engine, other, other, engine):
+            await cluster.answer(asked_at, conversation_id=conversation_id)
+        assert len(reads) == 1, "each worker, but for the one that made the conversation"
+        for temperature in (0.5, 0.6):
+            change = ConversationChange(temperature=temperature)
+            await cluster.store.change_conversation(cluster.ann, conversation_id, change)
+            for asked_at in (engine, engine, other):
+                await cluster.answer(asked_at, conversation_id=conversation_id)
+                assert provider.requests[-1].sampling.temperature == temperature
+        assert len(reads) == 5
+
+    async def test_are_read_again_when_those_that_are_remembered_cannot_be_used(self, cluster: Cluster) -> None:
+        service = cluster.tenant.service
+        old, new = [await cluster.store.create_agent(service, AgentSpec(name=name)) for name in ("Old", "New")]
+        engine = await cluster.enter(ScriptedProvider(lambda _: ["Hi."]))
+        first = await cluster.answer(engine, new=NewConversation(agent_id=old.id))
+        change = ConversationChange(agent_id=new.id)
+        await cluster.store.change_conversation(cluster.ann, first.conversation_id, change)
+        reaches_one = structs.replace(cluster.ann, scopes=Scopes(agents=(new.id,)))
+        turn = await cluster.answer(engine, conversation_id=first.conversation_id, principal=reaches_one)
+        assert turn.snapshot.agent_id == new.id
+
+    async def test_of_a_deleted_conversation_are_of_no_use(self, cluster: Cluster) -> None:
+        engine = await cluster.enter(ScriptedProvider(lambda _: ["Hi."]))
+        conversation_id = (await cluster.answer(engine)).conversation_id
+        await cluster.store.delete_conversation(cluster.ann, conversation_id)
+        with pytest.raises(NotFound):
+            await cluster.ask(engine, conversation_id=conversation_id)
 
     async def test_a_model_without_a_temperature_is_not_asked(self, cluster: Cluster) -> None:
         provider = ScriptedProvider([["Hi."]], abilities=Abilities())

@@ -11,7 +11,7 @@ again with the next report.
 import asyncio
 import math
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import get_args
@@ -30,17 +30,29 @@ from turnkeep.engine.webhooks import WebhookSender
 from turnkeep.engine.worker import ADOPT_AT_ONCE, EndedTurn, Sweeper, TurnRecord, Worker
 from turnkeep.errors import (
     AttachedElsewhere,
+    ConversationChanged,
     ExternalIdTaken,
     InvalidRequest,
     NotFound,
     SandboxUnavailable,
+    TurnkeepError,
     Unavailable,
     UnsupportedOption,
     WorldError,
 )
-from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId, new_conversation_id, new_turn_id
+from turnkeep.ids import (
+    AgentId,
+    CallId,
+    ConversationId,
+    FileId,
+    TurnId,
+    UserId,
+    WorkspaceId,
+    new_conversation_id,
+    new_turn_id,
+)
 from turnkeep.model.agents import AgentSpec, OpeningRow, Snapshot
-from turnkeep.model.conversations import Conversation, GivenFields, first_event
+from turnkeep.model.conversations import Conversation, TurnSettings, first_event
 from turnkeep.model.principals import Principal, Workspace
 from turnkeep.model.sampling import DEFAULT_SAMPLING, Sampling
 from turnkeep.model.turns import IfBusy, Turn
@@ -59,7 +71,9 @@ from turnkeep_client.wire.events import Recorded
 
 CANCEL_POLL_SECONDS = 0.25
 MOST_CLAIMS = 10
-"""How often the conversation of an external id may come and go while a turn is claimed in it."""
+"""How often a conversation may come, change and go while a turn is claimed in it."""
+MOST_REMEMBERED = 2_000
+"""Conversations whose settings a worker remembers."""
 LATE_SECONDS = 1.0
 """A report may be late by this much, even with a very short grace, without stopping a turn that has readers."""
 
@@ -211,18 +225,23 @@ class Engine:
         if self.is_draining:
             raise Draining("This server is shutting down. Send the request again in a moment.")
         for _ in range(MOST_CLAIMS):
-            with suppress(ExternalIdTaken):  # another request has made the conversation meanwhile
+            try:
                 return await self._ask(question, take_lines)
-        raise Unavailable("Too many requests make and delete this conversation at once. Try again.")
+            except ExternalIdTaken:
+                continue  # another request has made the conversation meanwhile
+            except ConversationChanged:
+                self._claims.forget(question)
+        raise Unavailable("Too many requests make, change or delete this conversation at once. Try again.")
 
     async def _ask(self, question: Question, take_lines: TakeLines | None) -> Claimed:
-        claim, turns_before = await self._claims.claim_of(question)
+        claim = await self._claims.claim_of(question)
         if claim.snapshot.sandbox:
             await self._ensure_sandbox(question)
         asked_at = time.monotonic()
         with self._worker.acquisition():
             claimed = await self._claim(claim)
             turn, held = claimed.turn, claimed.held
+            self._claims.remember(claim, claimed)
             if held is not None and self.draining.is_set():
                 with suppress(WorldError):  # then its lease ends, and another worker adopts it a little later
                     await self._store.hand_over([held])
@@ -235,7 +254,7 @@ class Engine:
                 held,
                 asked_at=asked_at,
                 record=None if claimed.question is None else TurnRecord(events=[began], rows=[claimed.question]),
-                is_alone=question.beside is None and turn.ordinal == turns_before + 1,
+                is_alone=question.beside is None and turn.ordinal == claimed.turns_before + 1,
                 take_lines=take_lines,
             )
             self._hub.publish(turn.id, [began])
@@ -284,6 +303,7 @@ class Engine:
 
     async def check(self, question: Question) -> None:
         """Raise what `ask` would raise before it writes anything. A caller that must write first asks this before."""
+        self._claims.forget(question)
         await self._claims.claim_of(question)
 
     async def is_repeat(self, principal: Principal, options: Options) -> bool:
@@ -427,8 +447,17 @@ class Engine:
         return self.is_draining and not self._worker.holds(turn_id)
 
 
+_Remembered = tuple[WorkspaceId, UserId | None, ConversationId]
+"""A conversation, for those who see it."""
+
+
 class ClaimBuilder:
-    """Makes a claim of a question: finds its agent and model, and copies them into the turn's snapshot."""
+    """Makes a claim of a question: finds its agent and model, and copies them into the turn's snapshot.
+
+    The settings of a conversation are remembered from its last turn here, so that the next one need not read them
+    first. The claim names them, and the store refuses it if they have changed since. Those with instructions are not
+    remembered: a user may have written these, and an erasure would have to find them.
+    """
 
     def __init__(self, services: Services, *, worker: str, watched_seconds: float) -> None:
         self._store = services.store
@@ -438,35 +467,62 @@ class ClaimBuilder:
         self._prices = services.prices
         self._worker = worker
         self._watched_seconds = watched_seconds
+        self._remembered: OrderedDict[_Remembered, TurnSettings] = OrderedDict()
 
-    async def claim_of(self, question: Question) -> tuple[Claim, int]:
-        """The claim, and the number of visible turns before it.
-
-        Raises NotFound for an agent or conversation that is not there, InvalidRequest for an unknown model.
-        """
-        conversation: Conversation | None = None
+    async def claim_of(self, question: Question) -> Claim:
+        """Raises NotFound for an agent or conversation that is not there, InvalidRequest for an unknown model."""
+        if question.conversation_id is not None:
+            remembered = self._remembered.get(_key_of(question.principal, question.conversation_id))
+            if remembered is not None:
+                with suppress(TurnkeepError):  # perhaps the conversation has changed: look at it
+                    return self._claim(question, await self._checked_snapshot(question, remembered), remembered)
+        settings: TurnSettings | None = None
         try:
+            conversation: Conversation | None = None
             if question.conversation_id is not None:
                 conversation = await self._store.conversation(question.principal, question.conversation_id)
             elif question.new.external_id is not None:
                 conversation = await self._store.conversation_of_host(question.principal, question.new.external_id)
                 if conversation is not None:
                     question = _in_conversation(question, conversation.id)
-            snapshot = await self._snapshot(question, conversation)
-            provider = self._providers.named(snapshot.model or self._settings.model)
-            await self._check_options(snapshot, provider)
-            if snapshot.sandbox and any(isinstance(block, Image) for block in question.message):
-                raise InvalidRequest(
-                    "A sandbox takes pictures as files. Upload the picture, and name it in `attachment_ids`."
-                )
+            settings = None if conversation is None else conversation.turn_settings
+            snapshot = await self._checked_snapshot(question, settings)
         except (NotFound, InvalidRequest):
             # The agent or conversation may be gone since the first request. A repeated request still gets its turn.
             if not await self.is_repeat(question.principal, question.options):
                 raise
             snapshot = Snapshot(model=self._settings.model, principal=question.principal)
-        return self._claim(question, snapshot), 0 if conversation is None else conversation.turn_count
+        return self._claim(question, snapshot, settings)
 
-    def _claim(self, question: Question, snapshot: Snapshot) -> Claim:
+    def remember(self, claim: Claim, claimed: Claimed) -> None:
+        """The conversation had the settings of this claim when its turn was made."""
+        if not claimed.is_new:
+            return
+        settings = claim.new.turn_settings if claim.conversation_id is None else claim.settings
+        if settings is None or settings.instructions is not None:
+            return
+        key = _key_of(claim.principal, claimed.turn.conversation_id)
+        self._remembered[key] = settings
+        self._remembered.move_to_end(key)
+        if len(self._remembered) > MOST_REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    def forget(self, question: Question) -> None:
+        """Read the settings of its conversation anew, with the next claim."""
+        if question.conversation_id is not None:
+            self._remembered.pop(_key_of(question.principal, question.conversation_id), None)
+
+    async def _checked_snapshot(self, question: Question, settings: TurnSettings | None) -> Snapshot:
+        snapshot = await self._snapshot(question, settings)
+        provider = self._providers.named(snapshot.model or self._settings.model)
+        await self._check_options(snapshot, provider)
+        if snapshot.sandbox and any(isinstance(block, Image) for block in question.message):
+            raise InvalidRequest(
+                "A sandbox takes pictures as files. Upload the picture, and name it in `attachment_ids`."
+            )
+        return snapshot
+
+    def _claim(self, question: Question, snapshot: Snapshot, settings: TurnSettings | None) -> Claim:
         options = question.options
         return Claim(
             principal=question.principal,
@@ -479,6 +535,7 @@ class ClaimBuilder:
             beside=question.beside,
             after=question.after,
             steers=question.steers,
+            settings=settings,
             attachment_ids=question.attachment_ids,
             if_busy=options.if_busy,
             drop_queue=options.drop_queue,
@@ -562,15 +619,16 @@ class ClaimBuilder:
                 continue
         return tuple(found)
 
-    async def _snapshot(self, question: Question, conversation: Conversation | None) -> Snapshot:
-        """Precedence of the model: turn, conversation, agent, workspace, server."""
+    async def _snapshot(self, question: Question, settings: TurnSettings | None) -> Snapshot:
+        """`settings` are those of an existing conversation. Precedence of the model: turn, conversation, agent,
+        workspace, server."""
         principal, options = question.principal, question.options
         principal.check_model(options.model or question.new.model)
-        given: GivenFields = question.new if conversation is None else conversation
+        given = settings or question.new.turn_settings
         kind, agent_id, model = given.kind, given.agent_id, given.model
-        if conversation is not None and kind == "run":
+        if settings is not None and kind == "run":
             raise InvalidRequest("A run has one turn. Start another run, or a conversation.")
-        if conversation is not None and options.names_model:
+        if settings is not None and options.names_model:
             agent_id, model = None, None
         if question.attachment_ids:
             principal.check_feature("files")
@@ -582,7 +640,7 @@ class ClaimBuilder:
             try:
                 agent = (await self._store.agent(principal, agent_id)).spec
             except NotFound:
-                if conversation is None or options.agent_id is not None:
+                if settings is None or options.agent_id is not None:
                     raise
                 agent_id = None  # it was deleted since, and the conversation goes on without it
         principal.check_agent(agent_id)
@@ -662,6 +720,10 @@ def _check_choice(snapshot: Snapshot, name: str) -> None:
     names = {each if isinstance(each, str) else str(each.get("name")) for each in declared}
     if name not in names and not (agent is not None and agent.mcp_servers):
         raise UnsupportedOption(f"There is no tool called {name[:80]!r} to choose. Name one of `tools`.", option="tool")
+
+
+def _key_of(principal: Principal, conversation_id: ConversationId) -> _Remembered:
+    return principal.workspace_id, principal.user_id, conversation_id
 
 
 def _in_conversation(question: Question, conversation_id: ConversationId) -> Question:

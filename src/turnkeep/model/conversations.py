@@ -43,6 +43,7 @@ __all__ = [
     "OpenShare",
     "Share",
     "TitleSource",
+    "TurnSettings",
     "events_from_rows",
     "first_event",
     "first_line",
@@ -73,6 +74,26 @@ class GivenFields(Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     is_listed: bool = True
     """Whether lists and searches show it. One that is not listed is deleted when it was not used for a while."""
+
+    @property
+    def turn_settings(self) -> "TurnSettings":
+        return TurnSettings(
+            kind=self.kind,
+            agent_id=self.agent_id,
+            model=self.model,
+            instructions=self.instructions,
+            temperature=self.temperature,
+        )
+
+
+class TurnSettings(Struct, frozen=True, kw_only=True):
+    """What a conversation gives to each of its turns."""
+
+    kind: Kind
+    agent_id: AgentId | None
+    model: str | None
+    instructions: str | None
+    temperature: float | None
 
 
 class Conversation(GivenFields, frozen=True, kw_only=True):

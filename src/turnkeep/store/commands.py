@@ -17,7 +17,7 @@ from turnkeep.ids import (
     WorkspaceId,
 )
 from turnkeep.model.agents import Snapshot
-from turnkeep.model.conversations import Conversation, GivenFields, Kind
+from turnkeep.model.conversations import Conversation, GivenFields, Kind, TurnSettings
 from turnkeep.model.files import File
 from turnkeep.model.messages import Message, PublicMessage, Removed
 from turnkeep.model.principals import Principal, UserRef
@@ -100,6 +100,8 @@ class Claim(Struct, frozen=True, kw_only=True):
     """The turn after which this one must start. If another one is the head by then, the claim is refused."""
     steers: TurnId | None = None
     """The turn of the conversation that these words steer while it runs."""
+    settings: TurnSettings | None = None
+    """Those of the conversation from which `snapshot` was made. If it has others by then, the claim is refused."""
     attachment_ids: tuple[FileId, ...] = ()
     if_busy: IfBusy = "reject"
     drop_queue: bool = False
@@ -119,7 +121,8 @@ class Claim(Struct, frozen=True, kw_only=True):
 class Claimed(Struct, frozen=True, kw_only=True):
     """A turn that exists now. `held` is None while it waits in the queue, and for a repeated idempotency key.
 
-    `question` is the user's row that this claim has written; None for a repeated claim.
+    `question` is the user's row that this claim has written; None for a repeated claim. `turns_before` are the visible
+    turns of the conversation before a turn that has started.
     """
 
     turn: Turn
@@ -127,6 +130,7 @@ class Claimed(Struct, frozen=True, kw_only=True):
     held: Held | None
     is_new: bool
     question: Message | None = None
+    turns_before: int = 0
 
 
 class Receipt(Struct, frozen=True, kw_only=True):

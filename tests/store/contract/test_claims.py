@@ -24,10 +24,10 @@ from tests.store.factories import (
     transcript_of,
 )
 from turnkeep.clock import month_of
-from turnkeep.errors import CallerError, InvalidRequest, NotFound
+from turnkeep.errors import CallerError, ConversationChanged, InvalidRequest, NotFound
 from turnkeep.ids import new_agent_id, new_conversation_id, new_file_id, new_turn_id
 from turnkeep.model.agents import AgentSpec, Snapshot
-from turnkeep.store.commands import NewConversation
+from turnkeep.store.commands import ConversationChange, NewConversation
 from turnkeep.store.ports import Store
 from turnkeep_client.wire.blocks import Text
 from turnkeep_client.wire.events import TurnBegan
@@ -259,6 +259,52 @@ class TestALostAnswer:
         async with nothing_written(database):
             with pytest.raises(CallerError):
                 await claim(store, tenant.bob, turn_id=theirs.turn.id)
+
+
+class TestSettings:
+    """A claim names the settings of the conversation from which its turn was made."""
+
+    GIVEN = NewConversation(kind="chat", model="m-1", instructions="Be brief.", temperature=0.7)
+
+    async def test_the_same_ones_are_accepted(self, store: Store, tenant: Tenant) -> None:
+        agent = await store.create_agent(tenant.service, AgentSpec(name="Helper"))
+        given = structs.replace(self.GIVEN, agent_id=agent.id)
+        turn = await finish(store, tenant.ann, new=given)
+        conversation = await store.conversation(tenant.ann, turn.conversation_id)
+        assert conversation.turn_settings == given.turn_settings
+        second = await claim(store, tenant.ann, conversation_id=conversation.id, settings=given.turn_settings)
+        assert second.is_new
+        assert (second.turns_before, (await claim(store, tenant.ann)).turns_before) == (1, 0)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            ConversationChange(model="m-2"),
+            ConversationChange(instructions="Be long."),
+            ConversationChange(temperature=0.8),
+            ConversationChange(without=frozenset({"model"})),
+        ],
+    )
+    @pytest.mark.parametrize("with_file", [False, True])
+    async def test_others_are_refused(
+        self, store: Store, tenant: Tenant, database: Database, change: ConversationChange, with_file: bool
+    ) -> None:
+        conversation_id = (await finish(store, tenant.ann, new=self.GIVEN)).conversation_id
+        files = ((await a_file(store, tenant.ann)).id,) if with_file else ()
+        await store.change_conversation(tenant.ann, conversation_id, change)
+        question: dict[str, Any] = {"conversation_id": conversation_id, "attachment_ids": files}
+        async with nothing_written(database):
+            with pytest.raises(ConversationChanged):
+                await claim(store, tenant.ann, settings=self.GIVEN.turn_settings, **question)
+        settings = (await store.conversation(tenant.ann, conversation_id)).turn_settings
+        assert (await claim(store, tenant.ann, settings=settings, **question)).is_new
+
+    async def test_a_repeated_claim_finds_its_turn_all_the_same(self, store: Store, tenant: Tenant) -> None:
+        conversation_id = (await finish(store, tenant.ann, new=self.GIVEN)).conversation_id
+        request = a_claim(tenant.ann, conversation_id=conversation_id, settings=self.GIVEN.turn_settings)
+        claimed = await store.claim(request)
+        await store.change_conversation(tenant.ann, conversation_id, ConversationChange(model="m-2"))
+        assert (await store.claim(request)).turn.id == claimed.turn.id
 
 
 class TestAttachments:

@@ -21,6 +21,7 @@ from turnkeep.errors import (
     AttachedElsewhere,
     Conflict,
     ConversationBusy,
+    ConversationChanged,
     ExternalIdTaken,
     Forbidden,
     IdempotencyConflict,
@@ -30,7 +31,7 @@ from turnkeep.errors import (
     ReachedLimit,
 )
 from turnkeep.ids import CallId, ConversationId, FileId, KeyId, MessageId, TurnId, UserId, WorkspaceId
-from turnkeep.model.conversations import first_event, title_and_preview
+from turnkeep.model.conversations import TurnSettings, first_event, title_and_preview
 from turnkeep.model.files import FileStatus
 from turnkeep.model.messages import Message
 from turnkeep.model.principals import Principal
@@ -161,9 +162,11 @@ class Attachment(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedConversation(Struct, frozen=True, kw_only=True):
-    """The conversation of a claim, locked."""
+    """The conversation of a claim, locked. The first three fields are those of the stored conversation."""
 
     head_turn_id: TurnId | None
+    turn_count: int = 0
+    settings: TurnSettings | None = None
     queue: Queue
 
 
@@ -218,6 +221,7 @@ class AcceptedClaim(Struct, frozen=True, kw_only=True):
     watched_ms: int
     title: str | None
     preview: str | None
+    turns_before: int
 
     def claimed(self) -> Claimed:
         turn = self.turn
@@ -228,6 +232,7 @@ class AcceptedClaim(Struct, frozen=True, kw_only=True):
             held=held if self.entry.is_started else None,
             is_new=True,
             question=self.question,
+            turns_before=self.turns_before,
         )
 
 
@@ -292,6 +297,7 @@ def decide(claim: Claim, facts: ClaimFacts, ids: NewIds, *, is_repeat: bool = Fa
         watched_ms=watched_ms or 0,
         title=title,
         preview=preview,
+        turns_before=conversation.turn_count,
     )
 
 
@@ -332,6 +338,8 @@ def _conversation(claim: Claim, facts: ClaimFacts) -> ClaimedConversation:
         return ClaimedConversation(head_turn_id=None, queue=Queue(next_ordinal=1))
     if facts.conversation is None:
         raise no_conversation()
+    if claim.settings is not None and claim.settings != facts.conversation.settings:
+        raise ConversationChanged
     if claim.beside is not None:
         check_replaceable(facts.beside)
     return facts.conversation

@@ -61,6 +61,9 @@ SELECT json_object(
     'conversation', json((
         SELECT json_object(
             'head_turn_id', c.head_turn_id,
+            'turn_count', c.turn_count,
+            'settings', json_object('kind', c.kind, 'agent_id', c.agent_id, 'model', c.model,
+                                    'instructions', c.instructions, 'temperature', c.temperature),
             'queue', json_object(
                 'next_ordinal', c.next_ordinal,
                 'running', json((SELECT json_object('id', r.id, 'started_at', r.started_at,

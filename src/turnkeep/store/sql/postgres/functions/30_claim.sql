@@ -165,6 +165,10 @@ BEGIN
       FROM turnkeep.turns q WHERE q.conversation_id = p_conversation.id AND q.status = 'queued';
     RETURN json_build_object(
         'head_turn_id', p_conversation.head_turn_id,
+        'turn_count', p_conversation.turn_count,
+        'settings', json_build_object('kind', p_conversation.kind, 'agent_id', p_conversation.agent_id,
+                                      'model', p_conversation.model, 'instructions', p_conversation.instructions,
+                                      'temperature', p_conversation.temperature),
         'queue', json_build_object('next_ordinal', p_conversation.next_ordinal, 'running', v_running,
                                    'waiting', coalesce(v_waiting, '[]')));
 END $$;
