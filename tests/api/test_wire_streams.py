@@ -112,8 +112,8 @@ class TestWordsThatWereTakenBack:
         [began, _] = turn_of(text="")
         events: list[TurnEvent] = [
             ToolCalls(iteration=1, text="", calls=(ToolCall(id="call_1", name="look", args={}),)),  # type: ignore[arg-type]
-            Step(id="call_1", name="look", status="running"),  # type: ignore[arg-type]
-            Step(id="call_1", name="look", status="succeeded", result="snow"),  # type: ignore[arg-type]
+            Step(id="call_1", name="look", status="running"),
+            Step(id="call_1", name="look", status="succeeded", result="snow"),
             Reset(attempt=1, reason="provider"),
             Failure(code="provider_error", message="It broke."),
         ]
@@ -128,9 +128,9 @@ class TestWordsThatWereTakenBack:
         [began, _] = turn_of(text="")
         events: list[TurnEvent] = [
             ToolCalls(iteration=1, text="", calls=(ToolCall(id="call_1", name="look", args={}),)),  # type: ignore[arg-type]
-            Step(id="call_1", name="look", status="running"),  # type: ignore[arg-type]
+            Step(id="call_1", name="look", status="running"),
             Reset(attempt=2, reason="lease_expired"),
-            Step(id="call_1", name="look", status="succeeded", result="snow"),  # type: ignore[arg-type]
+            Step(id="call_1", name="look", status="succeeded", result="snow"),
         ]
         recorded = [EventFrame(seq=n, recorded=Recorded(seq=n, event=event)) for n, event in enumerate(events, 2)]
         message = message_of(TURN, [began, *recorded], base_url="")

@@ -315,7 +315,7 @@ class TestAQuestionThatInterrupts:
         await pause.reached.wait()
         second = asyncio.create_task(chat(user, message("Two", "m2"), query="?if_busy=interrupt"))
         [conversation] = (await user.read("/v1/conversations?external_id=c1"))["data"]
-        while not (await user.read(f"/v1/conversations/{conversation['id']}"))["queued_turns"]:
+        while not (await user.read(f"/v1/conversations/{conversation['id']}"))["queued_turns"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         yield pause
         pause.opened.set()

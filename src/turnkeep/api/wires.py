@@ -177,9 +177,11 @@ async def chat_of(call: ApiCall[Any, Any], chat_id: str) -> Conversation | None:
 
 
 async def chat_to_attach(call: ApiCall[Any, Any], chat_id: str) -> Conversation | None:
-    """As `chat_of`, for a client that loads the chat or resumes its stream. A question that interrupts a turn waits until
-    that turn has ended, for moments. Its client has shown it already, so here it runs: it is in the chat, and its stream
-    is the one to resume."""
+    """As `chat_of`, for a client that loads the chat or resumes its stream.
+
+    A question that interrupts a turn waits for moments, until that turn has ended. Its client has shown it already. So
+    this waits too: then the question is in the chat, and its stream is the one to resume.
+    """
     chat = await chat_of(call, chat_id)
     if chat is None or chat.running_turn_id is None:
         return chat

@@ -11,10 +11,12 @@ import io
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Literal
+from functools import partial
+from typing import Literal, cast
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from msgspec import Struct
 from yarl import URL
 
@@ -137,7 +139,7 @@ class ProviderSession:
         if self._session is None:
             self._is_own = True
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS),
+                connector=_Connector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,  # it would look for passwords in .netrc, in a thread, for each request
                 max_line_size=MAX_HEADER_BYTES,
@@ -161,6 +163,33 @@ class ProviderSession:
         if origin not in self._proxies:
             self._proxies[origin] = _proxy_for(origin)
         return self._proxies[origin]
+
+
+class _Connection(ResponseHandler):
+    """A connection that goes on reading only if it has stopped.
+
+    A model sends each token as a chunk. For each chunk that is taken, aiohttp tells the parser and the socket to go on,
+    also when they never stopped. That is a tenth of what a token costs.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self._has_stopped = False
+
+    def pause_reading(self) -> None:
+        self._has_stopped = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        if self._has_stopped:
+            self._has_stopped = False
+            super().resume_reading(resume_parser)
+
+
+class _Connector(aiohttp.TCPConnector):
+    def __init__(self, *, limit: int, keepalive_timeout: float) -> None:
+        super().__init__(limit=limit, keepalive_timeout=keepalive_timeout)
+        self._factory = cast("partial[ResponseHandler]", partial(_Connection, loop=self._loop))
 
 
 _TIMEOUT = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS)
