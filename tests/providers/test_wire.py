@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp.client_proto import ResponseHandler
 
 from tests.providers.model_requests import request_for
 from tests.providers.test_bad_replies import FakeTime
@@ -282,6 +283,53 @@ class TestTime:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
         async with ByteServer(Kept(head + SUNNY)) as server:
             assert await said(server.url) == "Sunny."
+
+
+class TestReadersThatAreSlow:
+    """aiohttp stops to read when too much waits. It goes on when the reader has taken it, and is told so only then."""
+
+    HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+
+    @staticmethod
+    def chunked(*pieces: bytes) -> bytes:
+        return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (*pieces, b""))
+
+    @pytest.fixture
+    def resumed(self, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        calls: list[Any] = []
+        resume = ResponseHandler.resume_reading
+
+        def counted(self: ResponseHandler, *given: Any) -> None:
+            calls.append(self)
+            resume(self, *given)
+
+        monkeypatch.setattr(ResponseHandler, "resume_reading", counted)
+        return calls
+
+    @pytest.mark.parametrize("encode", [None, gzip.compress])
+    async def test_get_all_of_it(self, resumed: list[Any], encode: Any) -> None:
+        words = "x" * 1_000
+        body = text(words) * 3_000 + END
+        encoding = b"content-encoding: gzip\r\n" if encode else b""
+        body = encode(body) if encode else body
+        pieces = [body[start : start + 700] for start in range(0, len(body), 700)]
+        response = self.HEAD + encoding + b"\r\n" + self.chunked(*pieces)
+        async with ByteServer(response) as server, provider_at(server.url) as provider:
+            request = ModelRequest(model="openai/m", messages=[], timeout_seconds=20.0)
+            found = 0
+            async for piece in provider.speak(request):
+                await asyncio.sleep(0.001)
+                found += len(piece.text) if isinstance(piece, Delta) else 0
+        assert found == 3_000_000
+        assert resumed
+
+    async def test_are_no_more_work_than_others_if_they_are_quick(self, resumed: list[Any]) -> None:
+        response = self.HEAD + b"\r\n" + self.chunked(*[text("It ") for _ in range(20)], END)
+        async with ByteServer(response, response) as server, provider_at(server.url) as provider:
+            for _ in range(2):
+                reply = (await spoken(provider))[-1]
+                assert reply.blocks == (Text(text="It " * 20),)
+        assert resumed == []
 
 
 class TestAnswersThatAreNoStream:
