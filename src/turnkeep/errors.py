@@ -6,6 +6,7 @@
     │   │   ├── AttachedElsewhere   the engine attaches copies instead
     │   │   └── UnsupportedOption   the model cannot honour an option of the question
     │   └── Conflict …
+    │       ├── ConversationChanged the engine looks at the conversation again
     │       └── ExternalIdTaken     the conversation of that id is used instead
     ├── WorldError …           something outside failed; a retry may help
     ├── Fenced                 this worker no longer holds the turn; stop quietly
@@ -114,9 +115,6 @@ class UnsupportedOption(InvalidRequest):
 
 class ConversationChanged(Conflict):
     """The conversation has other settings than those from which the turn was made. Look at it again."""
-
-    def __init__(self) -> None:
-        super().__init__("The conversation was changed at the same moment. Send the request again.")
 
 
 class ExternalIdTaken(Conflict):

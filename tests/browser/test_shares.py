@@ -122,7 +122,7 @@ class TestALink:
         reader = await open_link(harness, full)
         picture = reader.get_by_role("img", name="Preview of plan.png")
         await expect(picture).to_be_visible()
-        assert await picture.evaluate("each => each.decode().then(() => each.naturalWidth)") == 64
+        await expect(picture).to_have_js_property("naturalWidth", 64)
         async with reader.expect_download() as saved:
             await reader.get_by_role("link", name="plan.png").click()
         assert (await saved.value).suggested_filename == "plan.png"

@@ -339,7 +339,7 @@ def _conversation(claim: Claim, facts: ClaimFacts) -> ClaimedConversation:
     if facts.conversation is None:
         raise no_conversation()
     if claim.settings is not None and claim.settings != facts.conversation.settings:
-        raise ConversationChanged
+        raise ConversationChanged("The conversation was changed at the same moment. Send the request again.")
     if claim.beside is not None:
         check_replaceable(facts.beside)
     return facts.conversation
