@@ -266,8 +266,9 @@ class TwoStores(RuleBasedStateMachine):
     @precondition(lambda self: self.said)
     @rule(number=index)
     def say_something_again(self, number: int) -> None:
-        """A request whose answer was lost, or a worker that wakes late."""
-        self.both(self.said[-1 - number % len(self.said)], again=False)
+        """A request whose answer was lost, or a worker that wakes late. A claim that was refused may succeed now."""
+        answers = self.both(self.said[-1 - number % len(self.said)], again=False)
+        self._claimed([answer for answer in answers or () if isinstance(answer, Claimed)])
         self._learn_everything()
 
     def _learn_everything(self) -> None:
