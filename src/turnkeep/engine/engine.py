@@ -447,8 +447,8 @@ class Engine:
         return self.is_draining and not self._worker.holds(turn_id)
 
 
-_Remembered = tuple[WorkspaceId, UserId | None, ConversationId]
-"""A conversation, for those who see it."""
+_ConversationKey = tuple[WorkspaceId, UserId | None, ConversationId]
+"""A conversation, and who asked in it."""
 
 
 class ClaimBuilder:
@@ -467,7 +467,7 @@ class ClaimBuilder:
         self._prices = services.prices
         self._worker = worker
         self._watched_seconds = watched_seconds
-        self._remembered: OrderedDict[_Remembered, TurnSettings] = OrderedDict()
+        self._remembered: OrderedDict[_ConversationKey, TurnSettings] = OrderedDict()
 
     async def claim_of(self, question: Question) -> Claim:
         """Raises NotFound for an agent or conversation that is not there, InvalidRequest for an unknown model."""
@@ -722,7 +722,7 @@ def _check_choice(snapshot: Snapshot, name: str) -> None:
         raise UnsupportedOption(f"There is no tool called {name[:80]!r} to choose. Name one of `tools`.", option="tool")
 
 
-def _key_of(principal: Principal, conversation_id: ConversationId) -> _Remembered:
+def _key_of(principal: Principal, conversation_id: ConversationId) -> _ConversationKey:
     return principal.workspace_id, principal.user_id, conversation_id
 
 
