@@ -22,7 +22,7 @@ from tests.compiler.histories import (
     tapes,
 )
 from tests.compiler.test_properties import TARGETS, compiled_case, many
-from turnkeep.compiler import Budget, Compiled, Gone, Target, TextContent
+from turnkeep.compiler import Budget, Compiled, Gone, Target, TextContent, compile
 from turnkeep.compiler.history import EncodedHistory, Encoding, compile_after, encode_turns
 from turnkeep.compiler.window import budget_for
 from turnkeep.ids import TurnId
@@ -134,6 +134,50 @@ class TestARequestOfEncodedTurns:
         turns[0][0] = row("turn_1", 0, "user", Text(text="See."), attachments=(file,))
         turns[1][0] = row("turn_2", 0, "user", Text(text="See."), file)
         assert check(case_of(turns)) == len(TARGETS)
+
+
+class TestAQuestionAlone:
+    """The first request of most turns. It is compiled in a shorter way."""
+
+    QUEUED = asked("turn_9", "Later.")
+    """A turn behind the open one is not shown, so the request is the same. With it, all steps are taken."""
+
+    @pytest.mark.parametrize("target", TARGETS)
+    @pytest.mark.parametrize("system", ["", "Be brief."])
+    @pytest.mark.parametrize("size", [400_000, 3])
+    @pytest.mark.parametrize("thinking", ["off", "enabled", "adaptive"])
+    def test_is_compiled_as_among_others(self, target: Target, system: str, size: int, thinking: Any) -> None:
+        question = asked("turn_1", "What is the weather like?")
+        fields: dict[str, Any] = {"system": system, "budget": Budget(size=size), "thinking": thinking}
+        for turn_count in (1, 4):
+            fields["turn_count"] = turn_count
+            alone = compile([question], target=target, open_turn=question.turn_id, **fields)
+            among = compile([question, self.QUEUED], target=target, open_turn=question.turn_id, **fields)
+            assert alone == among
+            assert alone.turns_included == 1
+
+    @pytest.mark.parametrize("target", TARGETS)
+    @pytest.mark.parametrize(
+        "question",
+        [
+            asked("turn_1", " "),
+            row("turn_1", 0, "user"),
+            row("turn_1", 0, "user", Text(text="Look"), Text(text="here.")),
+            structs.replace(asked("turn_1"), attachments=FILES[:1]),
+            row("turn_1", 0, "system", Text(text="Be brief.")),
+            row("turn_1", 0, "assistant", Text(text="Hello.")),
+        ],
+    )
+    def test_may_need_all_steps(self, target: Target, question: Message) -> None:
+        fields: dict[str, Any] = {"contents": CONTENTS, "turn_count": 1}
+        alone = compile([question], target=target, open_turn=question.turn_id, **fields)
+        assert alone == compile([question, self.QUEUED], target=target, open_turn=question.turn_id, **fields)
+
+    @pytest.mark.parametrize("target", TARGETS)
+    def test_may_be_the_past(self, target: Target) -> None:
+        question = asked("turn_1")
+        assert compile([question], target=target).repairs[0].kind == "answer_missing"
+        assert compile([question], target=target, open_turn=TurnId("turn_2")).repairs
 
 
 class TestNothingIsEncoded:

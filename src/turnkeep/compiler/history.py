@@ -18,7 +18,7 @@ from sys import getsizeof
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from turnkeep.compiler.exchange import Repair
+from turnkeep.compiler.exchange import Repair, Utterance
 from turnkeep.compiler.provider_formats import MARKED_USER_MESSAGES, CallNames, mark_for_cache
 from turnkeep.compiler.request import (
     ID_CHARS,
@@ -33,7 +33,7 @@ from turnkeep.compiler.request import (
     tool_names,
     write_lines,
 )
-from turnkeep.compiler.utterances import Contents, Gone, View, wanted
+from turnkeep.compiler.utterances import Contents, Gone, View, plain_text, wanted
 from turnkeep.compiler.window import Budget, Group, close_settled, first_kept, group_turns, size_of
 from turnkeep.ids import FileId, TurnId
 from turnkeep.model.messages import Message
@@ -41,6 +41,8 @@ from turnkeep_client.wire.blocks import JsonObject
 
 _TURN_BYTES = 200
 """The struct of an encoded turn itself, with what Python adds to it, and its numbers."""
+_WORDS_BYTES = 400
+"""The same for a turn of words, with the objects that hold its messages."""
 _HISTORY_BYTES = 200
 
 _encode = msgspec.json.Encoder().encode
@@ -135,16 +137,22 @@ def encode_turns(
     rows: Sequence[Message], encoding: Encoding, *, contents: Contents | None = None, is_cut: bool = False
 ) -> EncodedHistory | None:
     """The turns of these rows, which all have ended. None if one of them cannot be encoded."""
+    view = View(
+        reasoning_of=encoding.reasoning_of,
+        contents=contents or {},
+        sees_images=encoding.sees_images,
+        budget=encoding.budget,
+    )
     turns: list[EncodedTurn] = []
     for group in group_turns(rows, limit=len(rows), open_turn=None):
-        turn = _encoded(group, encoding, contents or {})
+        turn = _encoded(group, encoding, view)
         if turn is None:
             return None
         turns.append(turn)
-    if sum(turn.row_count for turn in turns) != len(rows):
+    if sum([turn.row_count for turn in turns]) != len(rows):
         return None
     history = _history(encoding, tuple(turns), is_cut=is_cut)
-    return history if len(history.call_names) == sum(len(turn.call_names) for turn in turns) else None
+    return history if len(history.call_names) == sum([len(turn.call_names) for turn in turns]) else None
 
 
 def _history(encoding: Encoding, turns: tuple[EncodedTurn, ...], *, is_cut: bool) -> EncodedHistory:
@@ -155,11 +163,11 @@ def _history(encoding: Encoding, turns: tuple[EncodedTurn, ...], *, is_cut: bool
         encoding=encoding,
         turns=turns,
         is_cut=is_cut,
-        messages=tuple(message for turn in turns for message in turn.messages),
-        turn_bytes=sum(turn.byte_count for turn in turns),
-        size=sum(turn.size for turn in turns),
-        chars=sum(turn.chars for turn in turns),
-        call_names=frozenset[str]().union(*(turn.call_names for turn in turns)),
+        messages=tuple([message for turn in turns for message in turn.messages]),
+        turn_bytes=sum([turn.byte_count for turn in turns]),
+        size=sum([turn.size for turn in turns]),
+        chars=sum([turn.chars for turn in turns]),
+        call_names=frozenset[str]().union(*[turn.call_names for turn in turns]),
         tool_names=tuple(dict.fromkeys(name for turn in turns for name in turn.tool_names)),
         repairs=tuple(repair for turn in turns for repair in turn.repairs),
         renamed=tuple(call_id for turn in turns for call_id in turn.renamed),
@@ -255,12 +263,12 @@ def _last_to_mark(settled: Sequence[Raw], messages: Sequence[JsonObject]) -> lis
     return found
 
 
-def _encoded(group: Group, encoding: Encoding, contents: Contents) -> EncodedTurn | None:
-    rows = group.rows
+def _encoded(group: Group, encoding: Encoding, view: View) -> EncodedTurn | None:
+    rows, budget = group.rows, encoding.budget
     if not group.turn_id or group.turns != 1 or group.is_instruction or rows[0].turn_sequence != 0:
         return None
-    budget = encoding.budget
-    view = View(reasoning_of=encoding.reasoning_of, contents=contents, sees_images=encoding.sees_images, budget=budget)
+    if (plain := _encoded_words(group, encoding)) is not None:
+        return plain
     exchange, repairs = prepare_turn(group, view=view)
     exchange, closing = close_settled(exchange)
     if exchange.opens_with != "user" or exchange.ends_with != "assistant":
@@ -269,27 +277,56 @@ def _encoded(group: Group, encoding: Encoding, contents: Contents) -> EncodedTur
     names = CallNames(ID_CHARS[encoding.target])
     messages = [_encode(message) for message in write_lines(encoding.target, lines, names)]
     size = size_of(exchange, budget)
-    turn = EncodedTurn(
+    called, renamed = frozenset(names.given), tuple(names.renamed)
+    tools = tool_names(lines) if called else ()
+    all_repairs = (*repairs, *closing)
+    files = {
+        file_id: not isinstance(view.contents.get(file_id), Gone)
+        for file_id in wanted(rows, sees_images=encoding.sees_images)
+    }
+    texts = [*messages, *tools, *called, *renamed, *[repair.detail for repair in all_repairs]]
+    parts = [messages, tools, called, renamed, all_repairs, files, *all_repairs, *texts]
+    return EncodedTurn(
         turn_id=group.turn_id,
         messages=tuple(map(Raw, messages)),
-        byte_count=0,
+        byte_count=_TURN_BYTES + Raw.__basicsize__ * len(messages) + sum(map(getsizeof, parts)),
         row_count=len(rows),
         size=size,
         chars=size if budget.measure is len else chars_of(exchange, budget),
-        tool_names=tool_names(lines),
-        call_names=frozenset(names.given),
-        repairs=(*repairs, *closing),
-        renamed=tuple(names.renamed),
-        files={
-            file_id: not isinstance(contents.get(file_id), Gone)
-            for file_id in wanted(rows, sees_images=encoding.sees_images)
-        },
+        tool_names=tools,
+        call_names=called,
+        repairs=all_repairs,
+        renamed=renamed,
+        files=files,
     )
-    return structs.replace(turn, byte_count=_memory_of(turn, messages))
 
 
-def _memory_of(turn: EncodedTurn, messages: Sequence[bytes]) -> int:
-    """The bytes of the turn and of the objects that it consists of."""
-    texts = [*turn.tool_names, *turn.call_names, *turn.renamed, *(repair.detail for repair in turn.repairs)]
-    parts = [turn.messages, turn.tool_names, turn.call_names, turn.repairs, turn.renamed, turn.files, *turn.repairs]
-    return _TURN_BYTES + Raw.__basicsize__ * len(messages) + sum(map(getsizeof, [*parts, *messages, *texts]))
+def _encoded_words(group: Group, encoding: Encoding) -> EncodedTurn | None:
+    """The same for a turn of one question and one answer in plain words, as most are: there is nothing to repair, and
+    no call or file to note. None for any other turn."""
+    if len(group.rows) != 2:
+        return None
+    asked, answered = group.rows
+    question, answer = plain_text(asked), plain_text(answered)
+    if question is None or answer is None or (asked.role, answered.role) != ("user", "assistant"):
+        return None
+    lines = [
+        Utterance(role="user", blocks=asked.blocks, ts=asked.created_at),
+        Utterance(role="assistant", blocks=answered.blocks, ts=answered.created_at),
+    ]
+    written = write_lines(encoding.target, lines, CallNames(ID_CHARS[encoding.target]))
+    messages = [_encode(message) for message in written]
+    measure = encoding.budget.measure
+    size = measure(question) + measure(answer)
+    return EncodedTurn(
+        turn_id=group.turn_id,
+        messages=tuple(map(Raw, messages)),
+        byte_count=_WORDS_BYTES + Raw.__basicsize__ * len(messages) + sum(map(len, messages)),
+        row_count=2,
+        size=size,
+        chars=size if measure is len else len(question) + len(answer),
+        tool_names=(),
+        call_names=frozenset(),
+        repairs=(),
+        renamed=(),
+    )

@@ -168,6 +168,8 @@ def image_url(image: Image) -> str:
 
 
 def _chat_assistant(line: Utterance, called: list[str]) -> JsonObject:
+    if (only := _only_text(line)) is not None:
+        return {"role": "assistant", "content": only or None}
     text = "\n\n".join(block.text for block in line.blocks if isinstance(block, Text))
     message: JsonObject = {"role": "assistant", "content": text or None}
     calls = [block for block in line.blocks if isinstance(block, ToolUse)]
@@ -182,6 +184,8 @@ def _chat_call(call: ToolUse, name: str) -> JsonObject:
 
 
 def _chat_user(line: Utterance, called: list[str]) -> list[JsonObject]:
+    if (only := _only_text(line)) is not None:
+        return [{"role": "user", "content": only}]
     results = [block for block in line.blocks if isinstance(block, ToolResult)]
     messages: list[JsonObject] = [
         {"role": "tool", "tool_call_id": name, "content": result_text(result)}
@@ -194,6 +198,12 @@ def _chat_user(line: Utterance, called: list[str]) -> list[JsonObject]:
     elif parts:
         messages.append({"role": "user", "content": parts})
     return messages
+
+
+def _only_text(line: Utterance) -> str | None:
+    """Its one text, if that is all it has, as is usual."""
+    [block, *more] = line.blocks
+    return block.text if not more and isinstance(block, Text) else None
 
 
 def _chat_part(block: Block) -> JsonObject:

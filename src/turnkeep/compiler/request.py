@@ -35,8 +35,8 @@ from turnkeep.compiler.provider_formats import (
     safe_name,
     system_blocks,
 )
-from turnkeep.compiler.utterances import Contents, View, shown_files, view_turn
-from turnkeep.compiler.window import CHARS_PER_TOKEN, Budget, FittedTurns, Group, fit, group_turns, size_of
+from turnkeep.compiler.utterances import Contents, View, plain_text, shown_files, view_turn
+from turnkeep.compiler.window import ALL_TURNS, CHARS_PER_TOKEN, Budget, FittedTurns, Group, fit, group_turns, size_of
 from turnkeep.ids import FileId, TurnId
 from turnkeep.model.messages import Message
 from turnkeep_client.wire.blocks import JsonObject, Reading, Reasoning, ToolResult, ToolUse, paragraphs_of
@@ -111,6 +111,19 @@ def compile(
     is_sandbox = target == "sandbox"
     contents = {} if contents is None or is_sandbox else contents
     family = reasoning_family(target, thinking)
+    if len(history) == 1 and not is_sandbox and budget.turns == ALL_TURNS:
+        only = _compile_question(
+            history[0],
+            target=target,
+            family=family,
+            open_turn=open_turn,
+            budget=budget,
+            system=system,
+            cache_markers=cache_markers,
+            turn_count=turn_count,
+        )
+        if only is not None:
+            return only
     groups = group_turns(history, limit=budget.turns, open_turn=open_turn)
     if is_sandbox:
         groups = [group for group in groups if group.turn_id != open_turn]
@@ -127,7 +140,10 @@ def compile(
         family = None
         view = structs.replace(view, reasoning_of=None)
         window, conversation = see(view)
-    wire = _translate(target, window, conversation, system=system, cache_markers=cache_markers)
+    if is_sandbox:
+        wire = _Wire(messages=sandbox_history(window.exchanges))
+    else:
+        wire = _translate(target, conversation.lines, conversation.closed, system=system, cache_markers=cache_markers)
     total = turn_count if turn_count is not None else _count_turns(history)
     if is_sandbox and open_turn is not None:
         total -= 1
@@ -147,6 +163,46 @@ def compile(
         first_turn=window.first_turn,
         asked=window.asked,
         readings=_readings(groups, open_turn, view),
+    )
+
+
+def _compile_question(
+    row: Message,
+    *,
+    target: Target,
+    family: str | None,
+    open_turn: TurnId | None,
+    budget: Budget,
+    system: str,
+    cache_markers: bool,
+    turn_count: int | None,
+) -> Compiled | None:
+    """What `compile` gives for the question of the open turn alone, if it is one text. That is the first request of
+    most turns: there is nothing to group, to drop and to repair. None for any other row."""
+    text = plain_text(row)
+    if text is None or row.role != "user" or not row.turn_id or row.turn_id != open_turn:
+        return None
+    size = budget.measure(text)
+    if size > budget.size:
+        return None
+    line = Utterance(role="user", blocks=row.blocks, ts=row.created_at)
+    wire = _translate(target, [line], 0, system=system, cache_markers=cache_markers)
+    return Compiled(
+        target=target,
+        messages=wire.messages,
+        system=wire.system,
+        thinking=family == "anthropic",
+        reasoning_of=family,
+        tool_names=(),
+        call_names=frozenset(),
+        repairs=(),
+        turns_included=1,
+        turns_dropped=0 if turn_count is None else max(0, turn_count - 1),
+        size=size,
+        chars=size if budget.measure is len else len(text),
+        first_turn=open_turn,
+        asked=(size,),
+        readings={},
     )
 
 
@@ -186,18 +242,15 @@ def _prepare_as_read(group: Group, *, view: View) -> tuple[Exchange, list[Repair
     return view_turn(group.turn_id, [row for row in group.rows if row.role != "system"], view)
 
 
-def _translate(
-    target: Target, window: FittedTurns, conversation: JoinedExchanges, *, system: str, cache_markers: bool
-) -> _Wire:
-    if target == "sandbox":
-        return _Wire(messages=sandbox_history(window.exchanges))
+def _translate(target: Target, lines: Sequence[Utterance], closed: int, *, system: str, cache_markers: bool) -> _Wire:
+    """The lines in the format of the target. The first `closed` ones belong to turns that have ended."""
     names = CallNames(ID_CHARS[target])
-    messages = write_lines(target, conversation.lines, names, system=system)
+    messages = write_lines(target, lines, names, system=system)
     beside: list[JsonObject] | str | None = None
     if target == "anthropic":
         beside = system_blocks(system)
         if cache_markers:
-            mark_for_cache(beside, messages, closed=conversation.closed)
+            mark_for_cache(beside, messages, closed=closed)
     elif target == "openai_responses":
         beside = system
     return _Wire(messages=messages, system=beside, call_names=frozenset(names.given), renamed=names.renamed)

@@ -92,7 +92,7 @@ def wanted(rows: Iterable[Message], *, sees_images: bool) -> dict[FileId, Conten
     """The files of these rows whose content is needed, and in which form."""
     kinds: dict[FileId, ContentKind] = {}
     for row in rows:
-        for ref in (*row.attachments, *row.blocks):
+        for ref in (*row.attachments, *row.blocks) if row.attachments else row.blocks:
             if isinstance(ref, FileRef) and (kind := _content_kind(ref, sees_images=sees_images)):
                 kinds[ref.file_id] = kind
     return kinds
@@ -263,6 +263,14 @@ def view_turn(turn_id: TurnId, rows: Sequence[Message], view: View) -> tuple[Exc
                 files = shown_files(rows, view)
             utterances.extend(_show(utterance, row, view, files, repairs) for utterance in read(row))
     return Exchange(turn_id=turn_id, utterances=tuple(utterances)), repairs
+
+
+def plain_text(row: Message) -> str | None:
+    """The words of a row that holds one text and nothing else; None for any other row."""
+    if len(row.blocks) != 1 or row.attachments:
+        return None
+    block = row.blocks[0]
+    return block.text if isinstance(block, Text) and block.text and not block.text.isspace() else None
 
 
 def _is_plain(row: Message) -> bool:

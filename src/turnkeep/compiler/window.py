@@ -87,7 +87,7 @@ class Group(Struct, frozen=True, kw_only=True):
     @property
     def is_instruction(self) -> bool:
         """Whether the group holds only instructions, so that no answer is missing."""
-        return bool(self.rows) and all(row.role == "system" for row in self.rows)
+        return bool(self.rows) and self.rows[0].role == "system" and all(row.role == "system" for row in self.rows)
 
 
 class FittedTurns(Struct, frozen=True, kw_only=True):
@@ -158,10 +158,10 @@ def _with_results_joined(groups: list[Group], open_turn: TurnId | None) -> list[
     pieces that were cut there."""
     joined: list[Group] = []
     for group in groups:
-        results = tuple(takewhile(_is_result, group.rows))
-        if not joined or not results or group.turn_id == open_turn:
+        if not joined or group.turn_id == open_turn or not (group.rows and _is_result(group.rows[0])):
             joined.append(group)
             continue
+        results = tuple(takewhile(_is_result, group.rows))
         last, rest = joined[-1], group.rows[len(results) :]
         turns = last.turns + (0 if rest else group.turns)
         joined[-1] = Group(turn_id=last.turn_id, rows=last.rows + results, turns=turns)
@@ -171,7 +171,8 @@ def _with_results_joined(groups: list[Group], open_turn: TurnId | None) -> list[
 
 
 def _is_result(row: Message) -> bool:
-    return bool(row.blocks) and all(isinstance(block, ToolResult) for block in row.blocks)
+    blocks = row.blocks
+    return bool(blocks) and isinstance(blocks[0], ToolResult) and all(isinstance(each, ToolResult) for each in blocks)
 
 
 class _FittedTurn(Struct, frozen=True, kw_only=True):
@@ -343,12 +344,17 @@ def measure_for(tokenizer: str) -> Measure:
 
 def size_of(exchange: Exchange, budget: Budget) -> int:
     """What the exchange takes of the budget."""
-    return sum(_blocks_size(utterance.blocks, budget) for utterance in exchange.utterances)
+    return sum([_blocks_size(utterance.blocks, budget) for utterance in exchange.utterances])
 
 
 def _blocks_size(blocks: Sequence[Block], budget: Budget) -> int:
     measure, image = budget.measure, budget.image
-    return sum([block_size(block, measure=measure, image=image) for block in blocks])
+    return sum(
+        [
+            measure(block.text) if isinstance(block, Text) else block_size(block, measure=measure, image=image)
+            for block in blocks
+        ]
+    )
 
 
 def block_size(block: Block, *, measure: Measure, image: int) -> int:

@@ -79,6 +79,7 @@ FIRST_TURNS = 30
 LEAST_TURNS, MOST_TURNS = 10, 1_000
 """How many further turns are read at once, at least and at most."""
 
+_NO_AGENT = AgentSpec(name="")
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
@@ -302,7 +303,7 @@ class Assembly:
         self, turn: Turn, rows: Sequence[Message], settings: EngineSettings, *, may_call: bool
     ) -> ModelRequest:
         """The request of the next iteration; `rows` are those of the turn so far."""
-        agent = turn.snapshot.agent or AgentSpec(name="")
+        agent = turn.snapshot.agent or _NO_AGENT
         model = turn.model or settings.model
         can = await self.provider.abilities(model)
         sampling = sampling_of(turn, rows)
@@ -414,6 +415,8 @@ class Assembly:
         """The contents of the files of earlier turns, from the newest on. Once their texts exceed the budget, the turns
         before are not shown, and their files are not read."""
         found: dict[FileId, FileContent] = {}
+        if not wanted(rows, sees_images=can.sees_images):
+            return found
         size = 0
         with_files = [row for row in reversed(rows) if wanted([row], sees_images=can.sees_images)]
         for start in range(0, len(with_files), ROWS_AT_ONCE):

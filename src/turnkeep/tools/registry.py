@@ -75,6 +75,9 @@ class ToolRegistry:
                 raise InvalidRequest(f"Two tools are called {each.spec.name}. Give one of them another name.")
             self._tools[each.spec.name] = each
         self._offered_to_all = tuple(offered_to_all)
+        self._of_raw_models = FixedToolbox(
+            {name: self._tools[name] for name in native_names(self._offered_to_all) if name in self._tools}
+        )
         self._remote = remote
 
     @property
@@ -93,6 +96,8 @@ class ToolRegistry:
         If two tools have the same name, the first is used: native, HTTP, then the MCP servers in the agent's order,
         then the client tools of the agent, and those of the question.
         """
+        if agent is None and not client and principal.allowed_tools is None:
+            return self._of_raw_models
         wanted = self._offered_to_all if agent is None else agent.tools
         found: list[Tool] = [self._tools[name] for name in native_names(wanted) if name in self._tools]
         notes: list[str] = []

@@ -25,7 +25,7 @@ from typing import Any, TextIO
 import msgspec
 
 from turnkeep.clock import system_clock
-from turnkeep.config import MASK, LogLevel, masked
+from turnkeep.config import MASK, LogLevel
 from turnkeep.engine.outbox import AUDIT_LOGGER
 from turnkeep.trace_context import current_origin
 
@@ -47,8 +47,9 @@ _SHAPES = re.compile(
     r"|\bsk-[A-Za-z0-9_-]{16,}"
 )
 
-_SIGNS = ("tk_", "tku_", "tkp_", "bearer", "://", "sk-")
-"""What a text with one of these shapes contains, in lower case. Looking for it first takes a tenth of the time."""
+_SHORTEST_SECRET = 4
+"""Also secrets that are shorter than elsewhere are masked: many people read a log, and a masked word too many does no
+harm."""
 
 
 class JsonFormatter(logging.Formatter):
@@ -56,7 +57,8 @@ class JsonFormatter(logging.Formatter):
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
-        self._secrets = tuple(sorted(set(secrets), key=len, reverse=True))
+        known = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        self._secrets = tuple(sorted(known, key=len, reverse=True))
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -77,10 +79,17 @@ class JsonFormatter(logging.Formatter):
         return self._masked(msgspec.json.encode(line, enc_hook=repr).decode("utf-8", "replace"))
 
     def _masked(self, text: str) -> str:
-        # Also secrets that are shorter than elsewhere: many people read a log, and a masked word too many does no harm.
-        text = masked(text, self._secrets, shortest=4)
-        lowered = text.lower()
-        return _SHAPES.sub(MASK, text) if any(sign in lowered for sign in _SIGNS) else text
+        for secret in self._secrets:
+            if secret in text:
+                text = text.replace(secret, MASK)
+        return _SHAPES.sub(MASK, text) if _may_have_shapes(text) else text
+
+
+def _may_have_shapes(text: str) -> bool:
+    """Whether the text has what one of `_SHAPES` contains. This takes a tenth of the time of looking for a shape."""
+    return (
+        "tk_" in text or "tku_" in text or "tkp_" in text or "sk-" in text or "://" in text or "bearer" in text.lower()
+    )
 
 
 class JsonHandler(logging.StreamHandler[TextIO]):
