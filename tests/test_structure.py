@@ -1,4 +1,5 @@
-"""The structure of the code: names that a stranger understands, few rooms, decisions that the code cites.
+"""The structure of the code: names that a stranger understands, few rooms, locks for any registry, decisions that
+the code cites.
 
 `scripts/measure-structure` prints the same figures as a table.
 """
@@ -24,6 +25,8 @@ FILE_WORDS = frozenset(Path(__file__).with_name("file_words.txt").read_text(enco
 
 NOT_GERUNDS = frozenset({"ranking", "reasoning", "rolling"})
 """More nouns of the field in -ing, and one adjective: a rolling restart."""
+
+NODE_LOCKS = ("web/package-lock.json", "tests/wires/node/package-lock.json")
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +151,14 @@ class TestRooms:
 
     def test_wire_shapes_are_defined_once(self, measure: Any, tree: Any) -> None:
         assert measure.shared_wire_shapes(tree) == []
+
+
+class TestLocks:
+    def test_none_names_a_registry(self) -> None:
+        """Packages come from the registry for which a machine is set up."""
+        python = [path for path in (ROOT / "requirements").glob("*.txt") if "://" in path.read_text("utf-8")]
+        node = [path for path in NODE_LOCKS if '"resolved"' in (ROOT / path).read_text("utf-8")]
+        assert (python, node) == ([], [])
 
 
 class TestDecisions:

@@ -20,6 +20,7 @@ from tests.api.test_turns import ModelPause
 from turnkeep.api import wires
 from turnkeep.api.openai import items as openai_items
 from turnkeep.config import Settings
+from turnkeep.engine import worker
 from turnkeep.fair_queue import Owner
 from turnkeep.providers.ports import ProviderFailed
 from turnkeep.providers.scripted import Call, Fail, Until
@@ -301,22 +302,31 @@ class StubbornPause(ModelPause):
             raise
 
 
+async def until_queued(user: Client) -> None:
+    """Wait until a question waits in the chat."""
+    [conversation] = (await user.read("/v1/conversations?external_id=c1"))["data"]
+    while not (await user.read(f"/v1/conversations/{conversation['id']}"))["queued_turns"]:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
 @both
 class TestAQuestionThatInterrupts:
     """Its client has shown it before it runs, and may lose its connection in between."""
 
     @pytest.fixture
-    async def pause(self, server: ApiServer, user: Client) -> AsyncIterator[StubbornPause]:
-        """A chat whose turn ends when `opened` is set. A question waits for that."""
+    async def pause(
+        self, server: ApiServer, user: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> AsyncIterator[StubbornPause]:
+        """A chat whose last turn ends when `opened` is set, and not before. A question waits for that."""
+        monkeypatch.setattr(worker, "SETTLE_PATIENCE_SECONDS", 600)
+        await chat(user, message("Zero", "m0"))
         pause = StubbornPause()
         server.scripts.say(pause(), "Late.")
         server.scripts.say("Sooner.")
         first = asyncio.create_task(chat(user, message("One", "m1")))
         await pause.reached.wait()
         second = asyncio.create_task(chat(user, message("Two", "m2"), query="?if_busy=interrupt"))
-        [conversation] = (await user.read("/v1/conversations?external_id=c1"))["data"]
-        while not (await user.read(f"/v1/conversations/{conversation['id']}"))["queued_turns"]:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until_queued(user)
         yield pause
         pause.opened.set()
         await asyncio.gather(first, second)
@@ -331,16 +341,39 @@ class TestAQuestionThatInterrupts:
         chunks = chunks_of(resumed)
         assert "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta") == "Sooner."
         shown = loaded.json()["messages"]
-        assert [each["id"] for each in shown if each["role"] == "user"] == ["m1", "m2"]
+        assert [each["id"] for each in shown if each["role"] == "user"] == ["m0", "m1", "m2"]
         [snapshot, *_] = [event for event in run_events(connected) if event["type"] == "MESSAGES_SNAPSHOT"]
-        assert [each["id"] for each in snapshot["messages"] if each["role"] == "user"] == ["m1", "m2"]
+        assert [each["id"] for each in snapshot["messages"] if each["role"] == "user"] == ["m0", "m1", "m2"]
 
     async def test_is_not_awaited_for_ever(
         self, pause: StubbornPause, user: Client, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(wires, "INTERRUPT_SECONDS", 0.05)
         shown = (await user.read("/ai-sdk/chat/c1/messages"))["messages"]
-        assert [each["id"] for each in shown] == ["m1"]
+        assert [each["id"] for each in shown if each["role"] == "user"] == ["m0", "m1"]
+
+    async def test_is_not_awaited_for_a_client_that_has_left(
+        self, pause: StubbornPause, user: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wires, "INTERRUPT_SECONDS", 600)
+        loading = asyncio.create_task(user.get("/ai-sdk/chat/c1/messages"))
+        await asyncio.wait([loading], timeout=0.3)
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        async with asyncio.timeout(30):
+            # A request is counted when it is over.
+            while 'route="/ai-sdk/chat/{chat_id}/messages"' not in (await user.get("/metrics")).text:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    async def test_is_not_awaited_for_older_messages(
+        self, pause: StubbornPause, user: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(wires, "INTERRUPT_SECONDS", 600)
+        [conversation] = (await user.read("/v1/conversations?external_id=c1"))["data"]
+        newest = await user.read(f"/v1/conversations/{conversation['id']}/messages?order=desc&limit=1")
+        async with asyncio.timeout(30):
+            older = await user.read("/ai-sdk/chat/c1/messages", params={"cursor": newest["next_cursor"]})
+        assert [each["id"] for each in older["messages"] if each["role"] == "user"] == ["m0"]
 
 
 @both
@@ -835,3 +868,27 @@ class TestShutdown:
             server.server.stop()
             with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
                 await reading
+
+    async def test_a_client_that_attaches_is_not_kept(
+        self, tmp_path_factory: pytest.TempPathFactory, api_database: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It waits for the end of a turn that another worker runs."""
+        monkeypatch.setattr(wires, "INTERRUPT_SECONDS", 600)
+        folder = tmp_path_factory.mktemp("attaching")
+        shared: dict[str, Any] = {"database_url": api_database, "secret_keys": ("a secret that both servers share",)}
+        pause, scripts = StubbornPause(), Scripts()
+        scripts.say(pause(), "Late.")
+        first, second = (settings_for(folder / name, **shared) for name in "12")
+        async with ApiServer.start(first, scripts=scripts) as runs, ApiServer.start(second) as leaves:
+            user = await runs.user(await runs.tenant())
+            asked = [asyncio.create_task(chat(user, message("One", "m1")))]
+            await pause.reached.wait()
+            asked.append(asyncio.create_task(chat(user, message("Two", "m2"), query="?if_busy=interrupt")))
+            await until_queued(user)
+            reader = await leaves.client(user.key)
+            loading = asyncio.create_task(reader.get("/ai-sdk/chat/c1/messages"))
+            await asyncio.wait([loading], timeout=0.3)
+            leaves.server.stop()
+            assert code_of(await loading) == (503, "unavailable")
+            pause.opened.set()
+            await asyncio.gather(*asked)

@@ -118,6 +118,20 @@ class TestAFrame:
         assert conversation["agent_id"] == agent
         assert "mountains" in str(harness.scripts.requests[-1])
 
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    async def test_has_the_theme_and_the_conversation_of_its_address(
+        self, harness: Harness, host: HostSite, theme: str
+    ) -> None:
+        harness.scripts.say("It rains.")
+        user = await harness.server.operator(turnkeep_user="ann")
+        conversation = (await user.ask("Weather?"))["conversation_id"]
+        host.embed(harness, f"/c/{conversation}?theme={theme}")
+        page = await host.open(harness)
+        await page.emulate_media(color_scheme="dark" if theme == "light" else "light")
+        chat = await chat_of(page)
+        await expect(chat.answers).to_contain_text("It rains.")
+        await expect(chat.document.locator("html")).to_have_css("color-scheme", theme)
+
     async def test_offers_the_questions_of_its_agent(self, harness: Harness, host: HostSite) -> None:
         operator = await harness.server.operator()
         body = {"name": "Guide", "model": "scripted", "starters": ["Which mountain?"]}

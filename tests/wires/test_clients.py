@@ -12,7 +12,7 @@ from tests.server_process import clean_environment
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("client", ["client", "deno", "ai-sdk", "ag-ui", "manual"])
+@pytest.mark.parametrize("client", ["client", "deno", "ai-sdk", "ag-ui", "openai", "manual"])
 def test_the_client_has_what_the_server_has(client: str) -> None:
     run_tests(f"{client}.test.mjs")
 

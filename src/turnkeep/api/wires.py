@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 from starlette.types import ASGIApp
 
+from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, known_id
 from turnkeep.api.http.idempotency import hash_of, idempotency_key
 from turnkeep.api.http.requests import is_announced_within, read_body, spooled_body
@@ -180,21 +181,21 @@ async def chat_to_attach(call: ApiCall[Any, Any], chat_id: str) -> Conversation 
     """As `chat_of`, for a client that loads the chat or resumes its stream.
 
     A question that interrupts a turn waits for moments, until that turn has ended. Its client has shown it already. So
-    this waits too: then the question is in the chat, and its stream is the one to resume.
+    this waits too: then the question is in the chat, and its stream is the one to resume. It waits while the client is
+    connected, and for `INTERRUPT_SECONDS` at most. Raises Draining if this worker leaves meanwhile.
     """
     chat = await chat_of(call, chat_id)
     if chat is None or chat.running_turn_id is None:
         return chat
-    store, hub = call.runtime.store, call.runtime.hub
+    store = call.runtime.store
     running = await store.turn(call.principal, chat.running_turn_id)
     if running.cancel_requested_at is None:
         return chat
     found = await store.conversation_with_queue(call.principal, chat.id)
     if found.queue and found.conversation.running_turn_id == running.id:
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, ClientDisconnected):
             async with asyncio.timeout(INTERRUPT_SECONDS):
-                async for _ in follow(store, hub, running.id):
-                    pass
+                await while_connected(call.receive, call.runtime.engine.wait(running.id, or_waiting=False))
     current: Conversation = await store.conversation(call.principal, chat.id)
     return current
 

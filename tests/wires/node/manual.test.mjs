@@ -16,9 +16,13 @@ before(async () => {
 });
 after(() => server.stop());
 
-/** Run all JavaScript of a page as one program. Returns what it printed. */
-async function run(page) {
-  const text = await readFile(join(DOCS, page), "utf-8");
+/** Run all JavaScript of a page as one program, with this changed in it. Returns what it printed. */
+async function run(page, changes = []) {
+  let text = await readFile(join(DOCS, page), "utf-8");
+  for (const [written, meant] of changes) {
+    assert.ok(text.includes(written), written);
+    text = text.replace(written, meant);
+  }
   const blocks = [...text.matchAll(/^```js\n(.*?)^```/gms)].map(([, block]) => block);
   const isImport = (line) => line.startsWith("import ");
   const lines = blocks.flatMap((block) => block.split("\n"));
@@ -66,6 +70,15 @@ test("use-the-javascript-client.md", async () => {
 test("javascript.md", async () => {
   const printed = await run("reference/javascript.md");
   assert.match(printed, /You said: Hello\?succeeded$/m);
+});
+
+test("the README of the package", async () => {
+  // The example is for a page, whose own server gives it tokens.
+  const changes = [
+    ['"https://turnkeep.example.com"', "process.env.TURNKEEP_URL"],
+    ['fetch("/turnkeep-token")', "Promise.resolve(new Response(process.env.TURNKEEP_KEY))"],
+  ];
+  assert.match(await run("../clients/js/README.md", changes), /text: 'You said: What is the capital of France\?'/);
 });
 
 test("react.md", async () => {

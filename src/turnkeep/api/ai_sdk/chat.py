@@ -141,7 +141,8 @@ async def list_messages_by_ai_sdk(call: ApiCall[Nothing, ChatMessagesQuery]) -> 
     """The newest messages of a chat as the AI SDK's `UIMessage`, with the parts that a live stream has shown. A
     `next_cursor` gets those before them."""
     chat_id = call.path("chat_id")
-    chat = await chat_to_attach(call, chat_id)
+    is_newest = call.query.cursor is None  # an older page does not have the question that runs next
+    chat = await (chat_to_attach if is_newest else chat_of)(call, chat_id)
     if chat is None:
         raise NotFound("There is no chat of this id.")
     messages, cursor = await _messages(call, chat)
