@@ -26,6 +26,7 @@ from turnkeep.ids import new_turn_id
 from turnkeep.model.turns import Held
 from turnkeep.store.commands import ConversationChange, NewConversation
 from turnkeep.store.sqlite import SqliteStore
+from turnkeep.store.sqlite.io import executors
 from turnkeep.store.sqlite.io.session import Session
 
 
@@ -44,6 +45,38 @@ class TestSharing:
         for _ in range(3):
             await store.append(tenant.ann, conversation.id, elsewhere(conversation.id))
         assert store.statistics.commits - before == 3
+
+    async def test_with_many_callers_the_writer_waits_a_moment_for_more_of_them(
+        self, store: SqliteStore, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pauses, may_end = threading.Semaphore(0), threading.Semaphore(0)
+
+        def pause(seconds: float) -> None:
+            assert 0 < seconds <= 0.001
+            pauses.release()
+            assert may_end.acquire(timeout=60)
+
+        conversation = await a_conversation(store, tenant.ann)
+
+        def append() -> asyncio.Future[int]:
+            return asyncio.ensure_future(store.append(tenant.ann, conversation.id, elsewhere(conversation.id)))
+
+        monkeypatch.setattr(executors, "sleep", pause)
+        async with HeldUp(store):
+            together = [append() for _ in range(3)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*together)
+        before = store.statistics.commits
+        first = append()
+        assert await asyncio.to_thread(pauses.acquire, timeout=60)
+        second = append()
+        await asyncio.sleep(0)
+        may_end.release()
+        assert (await first, await second) == (4, 5)
+        assert store.statistics.commits - before == 1
+        may_end.release()
+        assert await append() == 6
+        assert await append() == 7, "this one does not wait: the caller before it was alone"
 
     async def test_the_search_index_takes_many_conversations_in_one_commit(
         self, store: SqliteStore, tenant: Tenant

@@ -1,10 +1,11 @@
 """The threads of a SQLite store: one that writes, with group commit, some that read, and one for checkpoints.
 
-The writer runs all jobs that wait in one transaction. A caller gets the result of its job only after COMMIT has
-returned, which is one flush of the disk for all of them. A job looks first and writes then, so one that is refused has
-changed nothing, and the others go on. If one fails after it has written, the transaction is rolled back and each job
-runs again in a transaction of its own. A savepoint for each job would cost every job a copy of each page that it
-changes. Once handed over, a job is done even if its caller has been cancelled.
+The writer runs all jobs that wait in one transaction. With many callers it waits a moment for more of them. A caller
+gets the result of its job only after COMMIT has returned, which is one flush of the disk for all of them. A job looks
+first and writes then, so one that is refused has changed nothing, and the others go on. If one fails after it has
+written, the transaction is rolled back and each job runs again in a transaction of its own. A savepoint for each job
+would cost every job a copy of each page that it changes. Once handed over, a job is done even if its caller has been
+cancelled.
 
 A read never waits for the writer. No cursor outlives its job, so that no reader holds back a checkpoint.
 
@@ -21,6 +22,7 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
+from time import sleep
 from typing import Any, Protocol, TypeVar
 
 import apsw
@@ -35,6 +37,11 @@ Job = Callable[[Session], T]
 
 GROUP_LIMIT = 64
 """More jobs than this do not share a transaction, so that the first of them need not wait for ever."""
+
+GATHER_SECONDS = 0.0001
+"""How long the writer waits for more jobs while there are many callers. Without this pause it begins with the first of
+several that the event loop is about to hand over, and both threads take the interpreter from each other: an eighth of
+the processor time of a turn. A caller that is alone does not wait."""
 
 
 class Executor(Protocol):
@@ -105,7 +112,10 @@ class Writer:
     def _work(self) -> None:
         queue = self._queue
         held: list[PendingJob | None] = []
+        has_many_callers = False
         while (asked := held.pop() if held else queue.get()) is not None:
+            if has_many_callers and not asked.is_bare:
+                sleep(GATHER_SECONDS)
             group = [asked]
             # A bare job may take long, and no other caller waits for it with an answer that is known already.
             while not asked.is_bare and len(group) < GROUP_LIMIT and not queue.empty():
@@ -114,6 +124,7 @@ class Writer:
                     held.append(following)
                     break
                 group.append(following)
+            has_many_callers = len(group) > 1
             self._run(group)
             answer(group)
             self._after_commit()
