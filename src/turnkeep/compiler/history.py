@@ -137,6 +137,8 @@ def encode_turns(
     rows: Sequence[Message], encoding: Encoding, *, contents: Contents | None = None, is_cut: bool = False
 ) -> EncodedHistory | None:
     """The turns of these rows, which all have ended. None if one of them cannot be encoded."""
+    if not rows:
+        return _history(encoding, (), is_cut=is_cut)
     view = View(
         reasoning_of=encoding.reasoning_of,
         contents=contents or {},

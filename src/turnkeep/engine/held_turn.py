@@ -427,8 +427,11 @@ class FileAnnouncer:
         The store is asked only where it has said that there are more, or with `look`: at the end of a turn that ran
         in a sandbox, whose last files may be younger than the last renewal.
         """
+        count = max(self._recorder.files_written, self._lease.files_written)
+        if not look and not count:
+            return ()
         announced = {file.id for event in self._recorder.events if isinstance(event, Files) for file in event.files}
-        if not look and max(self._recorder.files_written, self._lease.files_written) <= len(announced):
+        if not look and count <= len(announced):
             return ()
         written = await self._store.written_files(self._recorder.turn_id)
         new = tuple(file.as_wire() for file in written if file.id not in announced)

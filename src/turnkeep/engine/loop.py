@@ -135,9 +135,9 @@ class LocalTurn(HeldTurn):
 
     async def note_missing_tools(self) -> None:
         """Log the tools that this turn cannot have. The trace shows them; the model does not see them."""
-        seq, now = len(self.recorder.events), self._clock()
-        lines = [LogLine(after_seq=seq, level="warn", message=note, ts=now) for note in self._toolbox.notes]
-        if lines:
+        if notes := self._toolbox.notes:
+            seq, now = len(self.recorder.events), self._clock()
+            lines = [LogLine(after_seq=seq, level="warn", message=note, ts=now) for note in notes]
             await self.recorder.record(logs=lines)
 
     async def record_opening(self) -> None:

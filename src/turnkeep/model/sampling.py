@@ -49,6 +49,8 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def given(self) -> frozenset[str]:
         """The names of the options that are set."""
+        if self == DEFAULT_SAMPLING:
+            return frozenset()
         return frozenset(name for name in self.__struct_fields__ if getattr(self, name) is not None)
 
     @property

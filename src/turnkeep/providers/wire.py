@@ -124,7 +124,7 @@ class ProviderSession:
                 method,
                 url,
                 headers=headers,
-                data=io.BytesIO(body) if body is not None and len(body) > _LARGE_BYTES else body,
+                data=None if body is None else _payload(body),
                 proxy=self._proxy(url),
                 ssl=await self._tls(url),
                 allow_redirects=False,
@@ -184,6 +184,11 @@ class _Connection(ResponseHandler):
         if self._has_stopped:
             self._has_stopped = False
             super().resume_reading(resume_parser)
+
+
+def _payload(body: bytes) -> aiohttp.Payload:
+    """The body, of a type that aiohttp need not find out. Large ones are written in pieces."""
+    return aiohttp.BytesIOPayload(io.BytesIO(body)) if len(body) > _LARGE_BYTES else aiohttp.BytesPayload(body)
 
 
 class _Connector(aiohttp.TCPConnector):
