@@ -573,7 +573,7 @@ class AttachmentReader:
                 return TextContent(text_of_file.text, is_cut=len(text_of_file.text) >= TEXT_CHARS)
 
     async def _picture(self, file: File) -> PictureContent | Unread:
-        from turnkeep.files.images import MAX_BYTES  # loads Pillow, which a sandbox runner does not need
+        from turnkeep.files.images import MAX_BYTES  # a sandbox runner reads no files here
 
         if file.size > MAX_BYTES:
             return Unread("it is too large")

@@ -2,20 +2,22 @@
 
 A hostile file may pretend to be an image. So only four raster formats are opened, only up to a number of pixels that
 fits into memory, two at a time and one of each tenant, and outside of the event loop. A file that cannot be decoded is
-not an image.
+not an image. Pillow is loaded with the first image: it takes 3 MB, and many servers never see one.
 """
 
 import asyncio
 import io
 import warnings
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from turnkeep.errors import UnsupportedMediaType
 from turnkeep.fair_queue import FairQueue, Owner, Shares
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 RASTER_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 THUMBNAIL_SIDE = 320
@@ -32,8 +34,6 @@ WAITING = 200
 
 _FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 _BROKEN = (
-    UnidentifiedImageError,
-    Image.DecompressionBombError,
     OSError,
     ValueError,
     SyntaxError,
@@ -75,14 +75,16 @@ class ImageConverter:
         """
         return await self._work(_for_model, data, owner)
 
-    async def _work(self, work: Callable[[Image.Image, bytes], Picture], data: bytes, owner: Owner) -> Picture | None:
+    async def _work(self, work: "Callable[[Image, bytes], Picture]", data: bytes, owner: Owner) -> Picture | None:
         if len(data) > MAX_BYTES:
             return None
         async with self._places.place(owner):
             return await asyncio.to_thread(_opened, work, data)
 
 
-def _opened(work: Callable[[Image.Image, bytes], Picture], data: bytes) -> Picture | None:
+def _opened(work: "Callable[[Image, bytes], Picture]", data: bytes) -> Picture | None:
+    from PIL import Image
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -91,22 +93,24 @@ def _opened(work: Callable[[Image.Image, bytes], Picture], data: bytes) -> Pictu
                 if not 0 < image.width * image.height <= MAX_PIXELS:
                     return None
                 return work(image, data)
-    except _BROKEN:
+    except (Image.DecompressionBombError, *_BROKEN):
         return None
 
 
-def _thumbnail(image: Image.Image, _: bytes) -> Picture:
+def _thumbnail(image: "Image", _: bytes) -> Picture:
     return _smaller(image, THUMBNAIL_SIDE)
 
 
-def _avatar(image: Image.Image, _: bytes) -> Picture:
+def _avatar(image: "Image", _: bytes) -> Picture:
+    from PIL import ImageOps
+
     upright = ImageOps.exif_transpose(image)
     side = min(upright.size)
     left, top = (upright.width - side) // 2, (upright.height - side) // 2
     return _smaller(upright.crop((left, top, left + side, top + side)), AVATAR_SIDE)
 
 
-def _for_model(image: Image.Image, data: bytes) -> Picture:
+def _for_model(image: "Image", data: bytes) -> Picture:
     if max(image.size) > MODEL_SIDE or len(data) > MODEL_BYTES:
         return _smaller(image, MODEL_SIDE)
     image.load()
@@ -121,7 +125,9 @@ def _for_model(image: Image.Image, data: bytes) -> Picture:
             return Picture("image/webp", data)
 
 
-def _smaller(image: Image.Image, side: int) -> Picture:
+def _smaller(image: "Image", side: int) -> Picture:
+    from PIL import ImageOps
+
     image.draft("RGB", (side * 2, side * 2))  # a JPEG can be decoded at a fraction of its size
     upright = ImageOps.exif_transpose(image)
     has_alpha = upright.mode in {"RGBA", "LA", "PA"} or "transparency" in upright.info
