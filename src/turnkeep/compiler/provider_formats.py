@@ -202,8 +202,10 @@ def _chat_user(line: Utterance, called: list[str]) -> list[JsonObject]:
 
 def _only_text(line: Utterance) -> str | None:
     """Its one text, if that is all it has, as is usual."""
-    [block, *more] = line.blocks
-    return block.text if not more and isinstance(block, Text) else None
+    if len(line.blocks) != 1:
+        return None
+    block = line.blocks[0]
+    return block.text if isinstance(block, Text) else None
 
 
 def _chat_part(block: Block) -> JsonObject:
