@@ -89,6 +89,20 @@ class TestEveryScope:
         limit = ReachedLimit(scope=shown(scope), name="monthly_message_limit", value=2, used=2, resets_at=JULY)
         assert refused.value.limit == limit
 
+    async def test_counts_no_message_of_a_waiting_turn_that_gives_way(
+        self, store: Store, tenant: Tenant, database: Database, scope: str
+    ) -> None:
+        by = await limited(store, tenant, scope, monthly_message_limit=2)
+        held = await begin(store, by)
+        waiting = await wait_in_queue(store, by, held.conversation_id)
+        first: dict[str, Any] = {"conversation_id": held.conversation_id, "if_busy": "interrupt"}
+        edited = await claim(store, by, "Better", beside=waiting.id, **first)
+        assert (edited.is_new, edited.turn.status) == (True, "queued")
+        async with nothing_written(database):
+            with pytest.raises(QuotaExceeded):
+                await claim(store, by, "Another", **first)
+        assert (await claim(store, by, "Now", drop_queue=True, **first)).is_new
+
     async def test_limits_tokens(self, store: Store, tenant: Tenant, database: Database, scope: str) -> None:
         by = await limited(store, tenant, scope, monthly_token_limit=8)
         await spend(store, by)

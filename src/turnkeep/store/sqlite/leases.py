@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import msgspec
 
 from turnkeep.clock import month_of
-from turnkeep.ids import ConversationId, KeyId, TurnId
+from turnkeep.ids import ConversationId, KeyId, TurnId, UserId, WorkspaceId
 from turnkeep.model.principals import Principal
 from turnkeep.model.turns import Held, Turn, TurnError
 from turnkeep.store.commands import Adopted, Backlog, DueWork, Renewal
 from turnkeep.store.rows import event_values, json_text, to_turn
-from turnkeep.store.rules.claims import ClaimFacts, counted_scopes, why_over_limit
+from turnkeep.store.rules.claims import ClaimFacts, Scope, counted_scopes, why_over_limit
 from turnkeep.store.rules.turns import (
     CANCELLED,
     CANCELLED_EVENT,
@@ -249,15 +249,17 @@ def cancel_waiting(
     turn = to_turn(columns)
     insert_events(session, turn_id, org_id, turn.last_seq - 1, [event])
     write_outbox(session, turn, "cancelled", org_id)
-    for scope, scope_id in counted_scopes(turn.workspace_id, turn.user_id, _key_and_ancestors(session, key_id)):
+    for scope, scope_id in scopes_of(session, turn.workspace_id, turn.user_id, key_id):
         session.run("refund_message", (org_id, turn.month, *one_message(turn.source), scope, scope_id))
     return turn
 
 
-def _key_and_ancestors(session: Session, key_id: KeyId | None) -> list[KeyId]:
-    if key_id is None:
-        return []
-    return [KeyId(each) for (each,) in session.rows("key_and_ancestors", {"key": key_id})]
+def scopes_of(
+    session: Session, workspace_id: WorkspaceId, user_id: UserId | None, key_id: KeyId | None
+) -> list[tuple[Scope, str]]:
+    """What a turn of this key was counted for."""
+    keys = [] if key_id is None else [KeyId(each) for (each,) in session.rows("key_and_ancestors", {"key": key_id})]
+    return counted_scopes(workspace_id, user_id, keys)
 
 
 def insert_events(session: Session, turn_id: TurnId, org_id: str, after: int, events: Sequence[TurnEvent]) -> None:

@@ -5,6 +5,7 @@ writes. What a holder writes is turned into columns by the caller's thread (`Ent
 little to do but write.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,6 +78,7 @@ from turnkeep.store.sqlite.leases import (
     one_message,
     own_turn,
     promote_next,
+    scopes_of,
     show_chain,
 )
 from turnkeep.store.sqlite.outbox import write_outbox
@@ -354,14 +356,22 @@ def _write_claim(session: Session, claim: Claim, new: AcceptedClaim) -> None:
 
 
 def _counted_with_this(session: Session, claim: Claim, new: AcceptedClaim) -> Counted:
-    """How many messages and turns there are with the new one, for everything that has a limit."""
+    """How many messages and turns there are with the new one, for everything that has a limit. The messages of waiting
+    turns that it cancels are not counted any more."""
     messages: dict[str, int] = {}
     turns: dict[str, int] = {}
+    cancelled = [session.rows("counted_turn", {"turn": turn_id})[0] for turn_id in new.entry.cancels]
+    refunds = Counter(
+        (month, *scope)
+        for workspace_id, user_id, key_id, month in cancelled
+        for scope in scopes_of(session, workspace_id, user_id, key_id)
+    )
     for each in new.counters:
         if each.limit is not None:
             which = (claim.principal.org_id, each.scope, each.scope_id, new.turn.month)
             found = session.row("counted_messages", which)
-            messages[each.scope_id] = 1 if found is None else found[0] + 1
+            refunded = refunds[new.turn.month, each.scope, each.scope_id]
+            messages[each.scope_id] = 1 if found is None else found[0] + 1 - refunded
         if each.turns is not None:
             gone = [*new.entry.cancels, *([new.entry.stops] if new.entry.stops else [])]
             scope = {"scope": each.scope, "scope_id": each.scope_id, "gone": json_text(gone)}

@@ -145,6 +145,10 @@ DO UPDATE SET ui_messages = ui_messages + excluded.ui_messages, api_messages = a
 -- How many there are.
 SELECT ui_messages + api_messages FROM usage WHERE org_id = ?1 AND scope = ?2 AND scope_id = ?3 AND month = ?4;
 
+-- name: counted_turn
+-- What the message of a turn was counted for.
+SELECT workspace_id, user_id, key_id, month FROM turns WHERE id = :turn;
+
 -- name: count_tokens
 -- What a settled turn consumed.
 INSERT INTO usage (org_id, scope, scope_id, month, input_tokens, output_tokens, cost)
