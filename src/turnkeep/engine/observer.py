@@ -69,10 +69,12 @@ class ObservedModelCall:
         self.seconds = time.monotonic() - self.began
 
     def times(self, *, now: int) -> ModelCallTimes:
-        """When it took place. It has just ended, `now`."""
-        ms = round(self.seconds * 1000)
+        """When it took place. It has just ended, `now`. It never begins before what came before it, nor after its own
+        retries, although both clocks are cut to milliseconds."""
+        ms = int(self.seconds * 1000)
         first_ms = None if self.first_at is None else round((self.first_at - self.began) * 1000)
-        return ModelCallTimes(began_at=now - ms, ms=ms, first_ms=first_ms, retries=tuple(self.retries))
+        began_at = min([now - ms, *[retry.at for retry in self.retries]])
+        return ModelCallTimes(began_at=began_at, ms=ms, first_ms=first_ms, retries=tuple(self.retries))
 
 
 class ObservedToolCall:
