@@ -69,10 +69,14 @@ class ObservedModelCall:
         self.seconds = time.monotonic() - self.began
 
     def times(self, *, now: int) -> ModelCallTimes:
-        """When it took place. It has just ended, `now`. It never begins before what came before it, nor after its own
-        retries, although both clocks are cut to milliseconds."""
+        """When it took place. It has just ended, `now`.
+
+        Durations are cut to whole milliseconds, as the clock cuts its times. If they were rounded, a call could begin
+        before the step that came before it.
+        """
         ms = int(self.seconds * 1000)
-        first_ms = None if self.first_at is None else round((self.first_at - self.began) * 1000)
+        first_ms = None if self.first_at is None else int((self.first_at - self.began) * 1000)
+        # Cut times may still put the beginning a millisecond after the first retry.
         began_at = min([now - ms, *[retry.at for retry in self.retries]])
         return ModelCallTimes(began_at=began_at, ms=ms, first_ms=first_ms, retries=tuple(self.retries))
 
