@@ -75,6 +75,16 @@ FOUND = """() => ["found", "found-current"].map((name) =>
 """The words that are marked: those that were found, and the one of them that is shown."""
 
 
+LATE_SCROLL_EVENTS = """
+const add = EventTarget.prototype.addEventListener;
+EventTarget.prototype.addEventListener = function (type, listener, options) {
+  const late = (event) => setTimeout(() => listener.call(this, event), 100);
+  return add.call(this, type, type === "scroll" ? late : listener, options);
+};
+"""
+"""The list hears late that it has scrolled, as on a machine that has much to do."""
+
+
 class TestFind:
     async def test_words_that_are_typed_at_once_are_found_and_shown_in_a_long_message(self, harness: Harness) -> None:
         conversation_id = await long_conversation(harness, 3)
@@ -102,6 +112,19 @@ class TestFind:
         await chat.page.keyboard.press("Enter")
         await expect(bar.get_by_role("status")).to_have_text("1 of 2")
         await expect(chat.answers.get_by_text("The first harbour.")).to_be_in_viewport()
+
+    async def test_shows_what_was_found_when_the_list_hears_late_that_it_has_scrolled(self, harness: Harness) -> None:
+        conversation_id = await long_conversation(harness, 150)
+        chat = await ChatPage.open(harness, "/")
+        await chat.page.add_init_script(LATE_SCROLL_EVENTS)
+        await chat.page.goto(f"{harness.server.url}/c/{conversation_id}")
+        await expect(chat.questions.get_by_text("Question 149", exact=True)).to_be_in_viewport()
+        await chat.page.keyboard.press("Control+f")
+        bar = chat.page.get_by_role("search", name="Find in this conversation")
+        await expect(bar.get_by_role("searchbox")).to_be_focused()
+        await chat.page.keyboard.type("QUESTION 3")
+        await expect(bar.get_by_role("status")).to_have_text("11 of 11")
+        await expect(chat.questions.get_by_text("Question 39", exact=True)).to_be_in_viewport()
 
     async def test_looks_in_the_whole_conversation_and_goes_on_and_back(self, harness: Harness) -> None:
         conversation_id = await long_conversation(harness, 150)

@@ -96,25 +96,6 @@ function rangeOf(nodes: readonly Text[], start: number, end: number): Range | nu
   return null;
 }
 
-/** The frames in which a list that draws only what is in view may still move by itself, while it measures its rows. */
-const UNSTEADY_FRAMES = 30;
-
-/** Scrolls the list until the place is in view, also one in the middle of a long message. Ends when the reader does something. */
-export function keepInView(root: HTMLElement, place: () => DOMRect | undefined): () => void {
-  const list = root.querySelector(".thread-list");
-  let left = UNSTEADY_FRAMES;
-  const look = () => {
-    const [at, view] = [place(), list?.getBoundingClientRect()];
-    if (list && at && view && (at.top < view.top || at.bottom > view.bottom)) list.scrollTop += at.top - view.top - view.height / 3;
-    left -= 1;
-    if (left > 0) requestAnimationFrame(look);
-  };
-  const end = () => void (left = 0);
-  requestAnimationFrame(look);
-  for (const type of ["wheel", "touchmove", "pointerdown", "keydown"]) root.addEventListener(type, end, { once: true, passive: true });
-  return end;
-}
-
 function markBlocks(root: HTMLElement, nodes: readonly Text[]): HTMLElement | null {
   const blocks = nodes.flatMap((node) => node.parentElement?.closest<HTMLElement>(BLOCKS) ?? []).filter((block) => root.contains(block));
   for (const block of blocks) block.setAttribute("data-cited", "");

@@ -10,7 +10,7 @@ import { type Match, matchesIn, placesOf } from "../../state/find";
 import { words } from "../../words";
 import { useServices } from "../context";
 import { Icon } from "../Icon";
-import { keepInView } from "../source/citedPassage";
+import { keepInView } from "./keepInView";
 
 const FOUND = "found";
 const CURRENT = "found-current";
@@ -58,12 +58,18 @@ export default function FindBar({ thread, rows, root, list, begun, onShown, onCl
 
   const row = current?.row;
   const nth = current?.nth ?? 0;
+  const latest = useRef(rows);
+  latest.current = rows;
   useEffect(() => {
-    const index = rows.findIndex((one) => one.key === row);
-    if (index < 0 || !root.current) return undefined;
+    const element = root.current;
+    if (row === undefined || !element) return undefined;
     onShown();
-    list.current?.scrollToIndex(index, { align: "center" });
-    return keepInView(root.current, () => ([...(CSS.highlights?.get(CURRENT) ?? [])][0] as Range | undefined)?.getBoundingClientRect());
+    const scrollToRow = () => list.current?.scrollToIndex(latest.current.findIndex((one) => one.key === row), { align: "center" });
+    return keepInView(element, scrollToRow, () => {
+      const drawn = element.querySelector(`.thread-list [data-row="${CSS.escape(row)}"]`);
+      const found = ([...(CSS.highlights?.get(CURRENT) ?? [])] as Range[]).find((range) => drawn?.contains(range.startContainer));
+      return (found ?? drawn)?.getBoundingClientRect();
+    });
     // Rows that are loaded later do not scroll again.
   }, [row, nth, sought]);
 

@@ -1,4 +1,7 @@
-/** Keeps the list at its end while an answer grows, until the reader scrolls back, opens a step, or selects text. */
+/**
+ * Keeps the list at its end while an answer grows, until the reader scrolls back, opens a step, or selects text. A message
+ * that is shown, because it was found or is cited, stays in view until the reader scrolls.
+ */
 import { type RefObject, useCallback, useEffect, useRef, useState } from "react";
 import type { VListHandle } from "virtua";
 
@@ -12,6 +15,7 @@ export interface AutoScroll {
   /** Scroll to the end if the list follows it. */
   follow: () => void;
   toEnd: () => void;
+  /** A message is about to be shown: the list does not follow its end until the reader scrolls there. */
   stay: () => void;
   onScroll: (offset: number) => void;
 }
@@ -19,6 +23,8 @@ export interface AutoScroll {
 export function useAutoScroll(root: RefObject<HTMLElement | null>, list: RefObject<VListHandle | null>): AutoScroll {
   const [isAtEnd, setIsAtEnd] = useState(true);
   const isFollowingEnd = useRef(true);
+  /** The list may still scroll to its end after `stay`, by what was begun before it. That is not the reader. */
+  const isStaying = useRef(false);
   const lastOffset = useRef(0);
 
   const distance = useCallback(() => {
@@ -34,11 +40,13 @@ export function useAutoScroll(root: RefObject<HTMLElement | null>, list: RefObje
     const scroller = root.current?.querySelector(".thread-list");
     if (scroller && holdsSelection(scroller)) getSelection()?.removeAllRanges();
     isFollowingEnd.current = true;
+    isStaying.current = false;
     setIsAtEnd(true);
     follow();
   }, [root, follow]);
   const stay = useCallback(() => {
     isFollowingEnd.current = false;
+    isStaying.current = true;
     setIsAtEnd(false);
   }, []);
 
@@ -46,7 +54,7 @@ export function useAutoScroll(root: RefObject<HTMLElement | null>, list: RefObje
     (offset: number) => {
       const left = distance();
       const isBack = offset < lastOffset.current - 1;
-      if (left < NEAR_END_PX && !isBack) isFollowingEnd.current = true;
+      if (left < NEAR_END_PX && !isBack && !isStaying.current) isFollowingEnd.current = true;
       else if (left >= NEAR_END_PX && isBack) isFollowingEnd.current = false;
       lastOffset.current = offset;
       setIsAtEnd(isFollowingEnd.current || left < NEAR_END_PX);
@@ -63,14 +71,23 @@ export function useAutoScroll(root: RefObject<HTMLElement | null>, list: RefObje
       const handle = list.current;
       if (handle && handle.scrollSize > handle.viewportSize + 1) isFollowingEnd.current = false;
     };
-    const onWheel = (event: WheelEvent) => event.deltaY < 0 && !event.ctrlKey && scrollBack();
+    const leave = () => void (isStaying.current = false);
+    const onWheel = (event: WheelEvent) => {
+      leave();
+      if (event.deltaY < 0 && !event.ctrlKey) scrollBack();
+    };
     let touchedAt = 0;
     const onTouch = (event: TouchEvent) => {
+      leave();
       const at = event.touches[0]?.clientY ?? 0;
       if (event.type === "touchmove" && at > touchedAt + 2) scrollBack();
       touchedAt = at;
     };
-    const onKey = (event: KeyboardEvent) => SCROLL_BACK_KEYS.has(event.key) && !isField(event.target) && scrollBack();
+    const onKey = (event: KeyboardEvent) => {
+      if (isField(event.target)) return;
+      leave();
+      if (SCROLL_BACK_KEYS.has(event.key)) scrollBack();
+    };
     // A step that the reader opens must not be scrolled out of view by its own height.
     const onClick = (event: MouseEvent) => {
       if (!(event.target instanceof Element) || !event.target.closest("summary") || !isFollowingEnd.current) return;
@@ -80,12 +97,14 @@ export function useAutoScroll(root: RefObject<HTMLElement | null>, list: RefObje
     element.addEventListener("wheel", onWheel, { passive: true });
     element.addEventListener("touchstart", onTouch, { passive: true });
     element.addEventListener("touchmove", onTouch, { passive: true });
+    element.addEventListener("pointerdown", leave);
     element.addEventListener("keydown", onKey);
     element.addEventListener("click", onClick, { capture: true });
     return () => {
       element.removeEventListener("wheel", onWheel);
       element.removeEventListener("touchstart", onTouch);
       element.removeEventListener("touchmove", onTouch);
+      element.removeEventListener("pointerdown", leave);
       element.removeEventListener("keydown", onKey);
       element.removeEventListener("click", onClick, { capture: true });
     };

@@ -6,7 +6,8 @@ import { type Message, type MessageRow, messageText, type Thread } from "@turnke
 import { locate, locateWords } from "../../state/passage";
 import type { Passage } from "../../state/route";
 import { useServices } from "../context";
-import { keepInView, keepMarked, markPassage, show } from "../source/citedPassage";
+import { keepMarked, markPassage, show } from "../source/citedPassage";
+import { keepInView } from "./keepInView";
 
 /** The state of the search, if the page shows a text about it. */
 export type Search = "running" | "not_found" | null;
@@ -23,7 +24,9 @@ export function useCitedMessage(
   const seen = useRef(new WeakMap<Message, boolean>());
   const shown = useRef<Passage | undefined>(undefined);
   const [search, setSearch] = useState<Search>(null);
-  const [cited, setCited] = useState<{ passage: Passage | undefined; article: string } | null>(null);
+  const [cited, setCited] = useState<{ passage: Passage | undefined; row: string; article: string } | null>(null);
+  const latest = useRef(rows);
+  latest.current = rows;
   const { quote, found } = passage ?? {};
   // By identity: a passage that is opened again is shown again.
   useEffect(() => {
@@ -44,8 +47,7 @@ export function useCitedMessage(
       shown.current = passage;
       setSearch(null);
       onShown();
-      list.current?.scrollToIndex(place, { align: "center" });
-      setCited({ passage, article: articleOf(row.message) });
+      setCited({ passage, row: row.key, article: articleOf(row.message) });
     } else if (thread.older) {
       setSearch("running");
       void threads.loadOlder(thread.id);
@@ -53,21 +55,24 @@ export function useCitedMessage(
       shown.current = passage;
       setSearch("not_found");
     }
-  }, [passage, quote, found, rows, thread.older, thread.id, threads, root, list, onShown]);
+  }, [passage, quote, found, rows, thread.older, thread.id, threads, onShown]);
   // The list draws the message when it has scrolled to it, and again when the reader comes back to it.
   useEffect(() => {
     const element = root.current;
     if (!element || !quote || !cited || cited.passage !== passage) return undefined;
-    const selector = cited.article;
+    const drawn = () => element.querySelector<HTMLElement>(cited.article);
+    const scrollToRow = () => list.current?.scrollToIndex(latest.current.findIndex((row) => row.key === cited.row), { align: "center" });
+    const keep = () => keepInView(element, scrollToRow, () => (drawn()?.querySelector("[data-cited]") ?? drawn())?.getBoundingClientRect());
+    let leave = keep();
     let isShown: "no" | "article" | "passage" = "no";
-    let leave = () => {};
     const unmark = keepMarked(element, () => {
-      const article = element.querySelector<HTMLElement>(selector);
+      const article = drawn();
       if (!article) return;
       const block = markPassage(article, quote, found);
       if (block && isShown !== "passage") {
         show(block);
-        leave = keepInView(element, () => article.querySelector("[data-cited]")?.getBoundingClientRect());
+        leave();
+        leave = keep();
       } else if (isShown === "no") show(article);
       isShown = block || isShown === "passage" ? "passage" : "article";
     });
@@ -75,7 +80,7 @@ export function useCitedMessage(
       leave();
       unmark();
     };
-  }, [passage, quote, found, cited, root]);
+  }, [passage, quote, found, cited, root, list]);
   return search;
 }
 
