@@ -17,7 +17,7 @@ from turnkeep.ids import (
 from turnkeep.model.agents import Snapshot
 from turnkeep.model.messages import Message
 from turnkeep.model.timeline import TimelineSpans, timeline_of
-from turnkeep.model.turns import Turn
+from turnkeep.model.turns import ModelCallTimes, Turn, TurnReport
 from turnkeep_client.wire.blocks import Text, Usage
 from turnkeep_client.wire.conversations import TimelineAccess
 from turnkeep_client.wire.events import (
@@ -26,6 +26,8 @@ from turnkeep_client.wire.events import (
     Reset,
     Result,
     Step,
+    ToolCall,
+    ToolCalls,
     TurnBegan,
     TurnEvent,
 )
@@ -113,6 +115,35 @@ class TestEstimates:
 
     def test_an_imported_turn_without_rows_has_no_spans(self) -> None:
         assert shown(a_turn()).spans == ()
+
+
+class TestOrder:
+    def test_is_that_of_the_events_where_all_began_in_one_millisecond(self) -> None:
+        call = {"began_at": BEGAN + 5, "ms": 0}
+        asked = a_row(1, 5, internal=True, iteration=0, metadata={"call": call})
+        turn = a_turn(report=TurnReport(last_call=ModelCallTimes(began_at=BEGAN + 5, ms=0)))
+        events = (
+            began(),
+            ToolCalls(iteration=0, text="", calls=(ToolCall(id="a", name="shell", args={}),)),
+            Step(id="a", name="shell", status="running", ts=BEGAN + 5),
+            Step(id="a", name="shell", status="succeeded", result="x", ts=BEGAN + 5, duration_ms=0.3),
+        )
+        found = shown(turn, *events, ANSWER, rows=(a_row(0, 0), asked, a_row(2, 6)))
+        assert times(found) == [("model", 5, 5), ("tool", 5, 5), ("model", 5, 5)]
+        assert found.spans[1].parent_id == found.spans[0].id
+
+    def test_a_step_begins_no_earlier_than_the_call_that_asked_for_it(self) -> None:
+        """It ran from 5.0 to 6.9 milliseconds. The clock cuts its end to 6."""
+        call = {"began_at": BEGAN + 5, "ms": 0}
+        asked = a_row(1, 5, internal=True, iteration=0, metadata={"call": call})
+        events = (
+            began(),
+            ToolCalls(iteration=0, text="", calls=(ToolCall(id="a", name="shell", args={}),)),
+            Step(id="a", name="shell", status="running", ts=BEGAN + 5),
+            Step(id="a", name="shell", status="succeeded", result="x", ts=BEGAN + 6, duration_ms=1.9),
+        )
+        found = shown(a_turn(), *events, ANSWER, rows=(a_row(0, 0), asked, a_row(2, 8)))
+        assert times(found)[:2] == [("model", 5, 5), ("tool", 5, 6)]
 
 
 class TestASandbox:

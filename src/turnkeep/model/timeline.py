@@ -81,7 +81,8 @@ def timeline_of(
     if access == "full":
         for number, line in enumerate(logs, start=1):
             builder.add_log(number, line, otherwise=at.get(line.after_seq, builder.clock))
-    spans = sorted(builder.spans.values(), key=lambda span: (span.started_at, span.parent_id is not None))
+    # Spans that began in one millisecond stay in the order of the events.
+    spans = sorted(builder.spans.values(), key=lambda span: span.started_at)
     contents = {name: _shown(content, access) for name, content in builder.contents.items()}
     if access == "outline":
         return TimelineSpans(spans=tuple(map(_outline, spans)), contents={})
@@ -346,7 +347,8 @@ class _Builder:
         self._move(ended)
         times: dict[str, Any] = {}
         if step.duration_ms is not None:
-            times = {"started_at": ended - max(0, round(step.duration_ms)), "is_estimated": False}
+            # Cut as the clock cuts its times: rounded, a step could begin before the model call that asked for it.
+            times = {"started_at": ended - max(0, int(step.duration_ms)), "is_estimated": False}
         elif row is None or ended < self.spans[name].started_at:
             ended = max(ended, self.spans[name].started_at)
         self._replace(name, ended_at=ended, status=self._status_of(step), **times)
