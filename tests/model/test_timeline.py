@@ -124,7 +124,7 @@ class TestOrder:
         turn = a_turn(report=TurnReport(last_call=ModelCallTimes(began_at=BEGAN + 5, ms=0)))
         events = (
             began(),
-            ToolCalls(iteration=0, text="", calls=(ToolCall(id="a", name="shell", args={}),)),
+            ToolCalls(iteration=0, text="", calls=(ToolCall(id=CallId("a"), name="shell", args={}),)),
             Step(id="a", name="shell", status="running", ts=BEGAN + 5),
             Step(id="a", name="shell", status="succeeded", result="x", ts=BEGAN + 5, duration_ms=0.3),
         )
@@ -138,7 +138,7 @@ class TestOrder:
         asked = a_row(1, 5, internal=True, iteration=0, metadata={"call": call})
         events = (
             began(),
-            ToolCalls(iteration=0, text="", calls=(ToolCall(id="a", name="shell", args={}),)),
+            ToolCalls(iteration=0, text="", calls=(ToolCall(id=CallId("a"), name="shell", args={}),)),
             Step(id="a", name="shell", status="running", ts=BEGAN + 5),
             Step(id="a", name="shell", status="succeeded", result="x", ts=BEGAN + 6, duration_ms=1.9),
         )
