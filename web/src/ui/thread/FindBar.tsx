@@ -10,7 +10,7 @@ import { type Match, matchesIn, placesOf } from "../../state/find";
 import { words } from "../../words";
 import { useServices } from "../context";
 import { Icon } from "../Icon";
-import { keepInView } from "./keepInView";
+import { scrollIntoView } from "./scroll";
 
 const FOUND = "found";
 const CURRENT = "found-current";
@@ -65,7 +65,7 @@ export default function FindBar({ thread, rows, root, list, begun, onShown, onCl
     if (row === undefined || !element) return undefined;
     onShown();
     const scrollToRow = () => list.current?.scrollToIndex(latest.current.findIndex((one) => one.key === row), { align: "center" });
-    return keepInView(element, scrollToRow, () => {
+    return scrollIntoView(element, scrollToRow, () => {
       const drawn = element.querySelector(`.thread-list [data-row="${CSS.escape(row)}"]`);
       const found = ([...(CSS.highlights?.get(CURRENT) ?? [])] as Range[]).find((range) => drawn?.contains(range.startContainer));
       return (found ?? drawn)?.getBoundingClientRect();

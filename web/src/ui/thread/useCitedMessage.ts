@@ -7,7 +7,7 @@ import { locate, locateWords } from "../../state/passage";
 import type { Passage } from "../../state/route";
 import { useServices } from "../context";
 import { keepMarked, markPassage, show } from "../source/citedPassage";
-import { keepInView } from "./keepInView";
+import { scrollIntoView } from "./scroll";
 
 /** The state of the search, if the page shows a text about it. */
 export type Search = "running" | "not_found" | null;
@@ -62,7 +62,7 @@ export function useCitedMessage(
     if (!element || !quote || !cited || cited.passage !== passage) return undefined;
     const drawn = () => element.querySelector<HTMLElement>(cited.article);
     const scrollToRow = () => list.current?.scrollToIndex(latest.current.findIndex((row) => row.key === cited.row), { align: "center" });
-    const keep = () => keepInView(element, scrollToRow, () => (drawn()?.querySelector("[data-cited]") ?? drawn())?.getBoundingClientRect());
+    const keep = () => scrollIntoView(element, scrollToRow, () => (drawn()?.querySelector("[data-cited]") ?? drawn())?.getBoundingClientRect());
     let leave = keep();
     let isShown: "no" | "article" | "passage" = "no";
     const unmark = keepMarked(element, () => {

@@ -8,7 +8,7 @@ const MOST_FRAMES = 600;
  * scroll to a row when earlier messages arrive before it has heard of that scroll, so `scrollToRow` is called in each
  * frame until the row is drawn and has a place. Ends when the reader does something.
  */
-export function keepInView(root: HTMLElement, scrollToRow: () => void, place: () => DOMRect | undefined): () => void {
+export function scrollIntoView(root: HTMLElement, scrollToRow: () => void, place: () => DOMRect | undefined): () => void {
   const list = root.querySelector(".thread-list");
   const ended = new AbortController();
   const end = () => ended.abort();
