@@ -113,6 +113,25 @@ class TestFind:
         await expect(bar.get_by_role("status")).to_have_text("1 of 2")
         await expect(chat.answers.get_by_text("The first harbour.")).to_be_in_viewport()
 
+    async def test_offers_no_way_to_the_end_where_the_end_is_in_view(self, harness: Harness) -> None:
+        conversation_id = await long_conversation(harness, 1)
+        chat = await ChatPage.open(harness, f"/c/{conversation_id}")
+        await expect(chat.questions.get_by_text("Question 0", exact=True)).to_be_in_viewport()
+        await chat.page.keyboard.press("Control+f")
+        bar = chat.page.get_by_role("search", name="Find in this conversation")
+        await expect(bar.get_by_role("searchbox")).to_be_focused()
+        await chat.page.keyboard.type("Question 0")
+        await expect(bar.get_by_role("status")).to_have_text("1 of 1")
+        to_end = chat.page.get_by_role("button", name="Go to the newest message")
+        await expect(to_end).to_be_hidden()
+        await append_turn(harness, conversation_id, "Long?", (TextPart(text="A paragraph.\n\n" * 120),))
+        await chat.page.reload()
+        await expect(chat.answers.get_by_text("A paragraph.").last).to_be_in_viewport()
+        await chat.page.keyboard.press("Control+f")
+        await chat.page.keyboard.type("Question 0")
+        await expect(bar.get_by_role("status")).to_have_text("1 of 1")
+        await expect(to_end).to_be_visible()
+
     async def test_shows_what_was_found_when_the_list_hears_late_that_it_has_scrolled(self, harness: Harness) -> None:
         conversation_id = await long_conversation(harness, 150)
         chat = await ChatPage.open(harness, "/")

@@ -47,8 +47,8 @@ export function useAutoScroll(root: RefObject<HTMLElement | null>, list: RefObje
   const stay = useCallback(() => {
     isFollowingEnd.current = false;
     isStaying.current = true;
-    setIsAtEnd(false);
-  }, []);
+    setIsAtEnd(distance() < NEAR_END_PX);
+  }, [distance]);
 
   const onScroll = useCallback(
     (offset: number) => {
