@@ -5,6 +5,7 @@
 
 import asyncio
 import base64
+import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -127,6 +128,21 @@ class TestChats:
         assert (await chat(user, before, message("Hi"))).status_code == 200
         asked = server.scripts.requests[-1].messages
         assert [each["content"] for each in asked if each["role"] == "user"] == ["Hi"]
+
+    async def test_half_a_character_in_any_message_does_not_block_a_chat(self, server: ApiServer, user: Client) -> None:
+        """Clients in JavaScript cut emoji in two, and send the whole chat with each message."""
+        cut, whole = "cut \ud83d, \\ud83d, \ud83d\ud83d\ude00 \ude00", "cut \ufffd, \\ud83d, \ufffd\U0001f600 \ufffd"
+        by_sdk = {"id": "c1", "messages": [message(cut, "m1"), message(cut, "m2")]}
+        said = [{"id": "m1", "role": "user", "content": cut}, {"id": "m2", "role": "user", "content": cut}]
+        by_ag_ui = {"threadId": "t1", "runId": "r1", "messages": said}
+        by_openai = {"model": "scripted", "messages": [{"role": "user", "content": cut}]}
+        asked = (("/ai-sdk/chat", by_sdk), ("/ag-ui", by_ag_ui), ("/openai/v1/chat/completions", by_openai))
+        for path, body in asked:
+            content = json.dumps(body).encode()
+            response = await user.post(path, content=content, headers={"content-type": "application/json"})
+            assert response.status_code == 200, response.text
+            [heard] = [each["content"] for each in server.scripts.requests[-1].messages if each["role"] == "user"]
+            assert heard == whole
 
     async def test_its_files_are_discarded_when_it_is_refused(self, server: ApiServer, user: Client) -> None:
         pause = ModelPause()

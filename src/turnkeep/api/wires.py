@@ -76,6 +76,9 @@ _TURN_ID = re.compile(r"turn_[0-9a-f]{32}")
 _FILE_PATH = re.compile(r"/v1/files/(file_[0-9a-z]+)/content$")
 _EXTENSIONS = {"jpeg": "jpg", "plain": "txt", "markdown": "md"}
 """Extensions that are not the second word of a type."""
+_SURROGATES = re.compile(rb"(?<!\\)((?:\\\\)*)((?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+)")
+"""Escapes of surrogates in JSON, one behind the other. Their first backslash is not escaped itself."""
+_PAIR_OR_HALF = re.compile(rb"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u....")
 
 Body = TypeVar("Body")
 Folded = TypeVar("Folded")
@@ -129,7 +132,26 @@ async def apart(call: ApiCall[Any, Any], work: Callable[[], Answered]) -> Answer
 def _decoded(raw: bytes, kind: type[Body]) -> Body:
     if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise TooLarge(f"The body has over {MAX_VALUES:,} values. Send fewer, or attach a part of it as a file.")
-    return msgspec.json.decode(raw or b"{}", type=kind)
+    try:
+        return msgspec.json.decode(raw or b"{}", type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        whole = _without_halves(raw)
+        if whole == raw:
+            raise
+        return msgspec.json.decode(whole, type=kind)
+
+
+def _without_halves(raw: bytes) -> bytes:
+    """This JSON with U+FFFD in place of each half of a surrogate pair. JavaScript writes such halves where a text was
+    cut inside of an emoji. A client sends its whole chat each time, so one that is refused would refuse all that
+    follow."""
+
+    def mended(found: re.Match[bytes]) -> bytes:
+        return found[1] + _PAIR_OR_HALF.sub(lambda each: each[1] or rb"\ufffd", found[2])
+
+    return _SURROGATES.sub(mended, raw)
 
 
 class ReadLimit:
