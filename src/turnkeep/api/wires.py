@@ -30,7 +30,7 @@ from turnkeep.fair_queue import in_daemon_thread, owner_of
 from turnkeep.files.multipart import FormFile
 from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.messages import PublicMessage
+from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.turns import IfBusy, Turn
 from turnkeep.model.waits import CallAnswer, WaitingCall
 from turnkeep.model.waits import digest_of as digest_of_call
@@ -43,7 +43,7 @@ from turnkeep.streaming.hub import frames_of
 from turnkeep.tools.schemas import check_all_declared
 from turnkeep_client import wire
 from turnkeep_client.wire.agents import ClientTool, ClientTools
-from turnkeep_client.wire.blocks import Block, JsonObject
+from turnkeep_client.wire.blocks import Block, JsonObject, Text
 from turnkeep_client.wire.events import Approval, ClientCalls, Decided, Recorded
 
 BODY_BYTES = 32 * 1024 * 1024
@@ -376,14 +376,29 @@ async def options_of(call: ApiCall[Any, WireQuery], asked: Asked, *, is_repeatab
 
 async def is_asked(call: ApiCall[Any, Any], turn_id: TurnId, asked: Asked) -> bool:
     """Whether this is the question of that turn already, with the same files."""
-    rows = await call.runtime.store.turn_rows(turn_id)
-    question = next((row for row in rows if row.role == "user" and not row.internal), None)
+    question = await _question_row(call, turn_id)
     if question is None:
         return False
     if question.metadata.get(QUESTION_KEY) == digest_of(asked):
         return True
     file_ids = tuple(ref.file_id for ref in question.attachments)
     return not asked.new_files and (question.blocks, file_ids) == (asked.blocks, asked.file_ids)
+
+
+async def has_other_words(call: ApiCall[Any, Any], turn_id: TurnId, asked: Asked) -> bool:
+    """Whether the question of that turn has other words. A client that has loaded the chat has no more than its words
+    and files, so pictures in the message are not compared."""
+    question = await _question_row(call, turn_id)
+    return question is not None and _words(question.blocks) != _words(asked.blocks)
+
+
+async def _question_row(call: ApiCall[Any, Any], turn_id: TurnId) -> Message | None:
+    rows = await call.runtime.store.turn_rows(turn_id)
+    return next((row for row in rows if row.role == "user" and not row.internal), None)
+
+
+def _words(blocks: Iterable[Block]) -> list[str]:
+    return [block.text for block in blocks if isinstance(block, Text) and block.text.strip()]
 
 
 def digest_of(asked: Asked) -> str:

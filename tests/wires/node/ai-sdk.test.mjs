@@ -155,6 +155,20 @@ describe("a chat", () => {
     assert.equal(data.at(-1).siblings.length, 2);
   });
 
+  test("asks the edited question when the request of an edit is lost and the answer is regenerated", async () => {
+    let isAway = false;
+    const chat = chatOf({ transport: { fetch: (...request) => (isAway ? Promise.reject(new TypeError("network error")) : fetch(...request)) } });
+    await chat.sendMessage({ text: "One" });
+    await chat.sendMessage({ text: "Two" });
+    isAway = true;
+    await chat.sendMessage({ text: "Three", messageId: chat.messages[0].id });
+    assert.equal(chat.status, "error");
+    isAway = false;
+    await chat.regenerate();
+    assert.deepEqual(chat.messages.map(textOf), ["Three", "You said: Three"]);
+    await assertSameAfterReload(chat);
+  });
+
   test("has its own files in the bag of the conversation", async () => {
     const chat = chatOf();
     const url = `data:text/plain;base64,${Buffer.from("buy milk").toString("base64")}`;

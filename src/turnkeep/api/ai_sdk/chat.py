@@ -38,6 +38,7 @@ from turnkeep.api.wires import (
     decision_of,
     file_id_in,
     folded_turns,
+    has_other_words,
     is_asked,
     last_wait,
     latest_messages,
@@ -176,12 +177,13 @@ def _last_message(body: SdkRequest) -> SdkMessage:
 
 
 async def _asked(call: ApiCall[Any, WireQuery], body: SdkRequest, chat: Conversation | None, asked: Asked) -> Turn:
-    """The turn of this question. One that the server knows already is asked again, edited, or followed."""
+    """The turn of this question. One that the server knows already is asked again, edited, or followed. One that is
+    asked again with other words is edited: the request of an edit was lost before."""
     known: TurnId | None = None
     if chat is not None and body.trigger == "regenerate-message":
         known = await turn_of_message(call, chat, body.message_id or asked.message_id)
         known = known or await turn_of_message(call, chat, asked.message_id)
-        if known is not None:
+        if known is not None and not await has_other_words(call, known, asked):
             return (await regenerate(call, asked, known)).turn
     elif chat is not None and body.message_id is not None:
         known = await turn_of_message(call, chat, body.message_id)
