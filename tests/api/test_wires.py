@@ -784,6 +784,20 @@ class TestRefusals:
         known = {"id": first[0]["messageId"], "role": "assistant", "parts": []}
         assert code_of(await chat(user, known)) == (409, "conflict")
 
+    async def test_an_id_of_a_message_that_was_sent_with_other_words(self, server: ApiServer, user: Client) -> None:
+        """The client has sent no Idempotency-Key, so the error is about the message."""
+        first = await chat(user, message("Hi"))
+        by_sdk = await chat(user, message("Hello"))
+        await run(user, {"id": "m1", "role": "user", "content": "Hi"})
+        by_ag_ui = await run(user, {"id": "m1", "role": "user", "content": "Hello"})
+        for response in (by_sdk, by_ag_ui):
+            assert code_of(response) == (409, "idempotency_conflict")
+            assert "The message 'm1' was already sent with other words" in response.json()["detail"]
+        assert by_sdk.json()["turn_id"] == first.headers["turnkeep-turn"]
+        bodies = [{"id": "c1", "messages": [message(words, "m2")]} for words in ("Hey", "Hey!")]
+        keyed = [await user.post("/ai-sdk/chat", json=body, headers={"idempotency-key": "k"}) for body in bodies]
+        assert "This Idempotency-Key was already used" in keyed[1].json()["detail"]
+
     async def test_a_run_without_a_question(self, server: ApiServer, user: Client) -> None:
         response = await run(user)
         assert code_of(response) == (422, "invalid_request")

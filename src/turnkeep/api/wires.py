@@ -25,7 +25,14 @@ from turnkeep.api.http.requests import is_announced_within, read_body, spooled_b
 from turnkeep.api.native.turns import TURN_HEADER, check_attachments, check_rate, read_events
 from turnkeep.api.native.waits import answer_of, check_approver, name_of
 from turnkeep.engine import Options, Question
-from turnkeep.errors import AlreadyDecided, ConversationBusy, InvalidRequest, NotFound, TooLarge
+from turnkeep.errors import (
+    AlreadyDecided,
+    ConversationBusy,
+    IdempotencyConflict,
+    InvalidRequest,
+    NotFound,
+    TooLarge,
+)
 from turnkeep.fair_queue import in_daemon_thread, owner_of
 from turnkeep.files.multipart import FormFile
 from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId
@@ -421,6 +428,27 @@ async def ask(
     if beside is not None:
         options = msgspec.structs.replace(options, metadata={**options.metadata, QUESTION_KEY: digest_of(asked)})
     named = check_attachments(list(dict.fromkeys(asked.file_ids)), call.runtime.settings, beside=len(asked.new_files))
+    try:
+        return await _claim_with_files(call, asked, chat, options, named, beside)
+    except IdempotencyConflict as exc:
+        if idempotency_key(call) is not None:
+            raise
+        detail = (
+            f"The message {asked.message_id[:NAME_CHARS]!r} was already sent with other words or files. Give each "
+            "message an id of its own."
+        )
+        raise IdempotencyConflict(exc.turn_id, detail) from exc
+
+
+async def _claim_with_files(
+    call: ApiCall[Any, WireQuery],
+    asked: Asked,
+    chat: Conversation | None,
+    options: Options,
+    named: tuple[FileId, ...],
+    beside: TurnId | None,
+) -> Claimed:
+    """Files that come with the message are stored first, and discarded if they are not needed."""
     engine, bag = call.runtime.engine, call.runtime.bag
     if asked.new_files and await engine.is_repeat(call.principal, options):
         asked = msgspec.structs.replace(asked, new_files=())
