@@ -30,6 +30,7 @@ from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
 from turnkeep_client.wire.sse import SseParser
 
+REMOTE = {"type": "file", "url": "https://example.org/a.pdf"}
 LOCATE = {"name": "locate", "description": "Where the user is.", "inputSchema": {"type": "object"}}
 
 
@@ -737,6 +738,10 @@ class TestRefusals:
             (
                 {"id": "c", "messages": [{"role": "user", "parts": [{"type": "file", "url": "data:x;base64,§"}]}]},
                 "not valid base64",
+            ),
+            (
+                {"id": "c", "messages": [{"role": "user", "parts": [REMOTE | {"mediaType": "application/pdf"}]}]},
+                "`parts[0]` has the address of a file that is no picture (application/pdf). Send the file itself",
             ),
         ],
     )

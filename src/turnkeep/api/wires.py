@@ -22,7 +22,7 @@ from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, known_id
 from turnkeep.api.http.idempotency import hash_of, idempotency_key
 from turnkeep.api.http.requests import is_announced_within, read_body, spooled_body
-from turnkeep.api.native.turns import TURN_HEADER, check_attachments, check_rate, read_events
+from turnkeep.api.native.turns import ANY_IMAGE, TURN_HEADER, check_attachments, check_rate, image_of, read_events
 from turnkeep.api.native.waits import answer_of, check_approver, name_of
 from turnkeep.engine import Options, Question
 from turnkeep.errors import (
@@ -34,6 +34,7 @@ from turnkeep.errors import (
     TooLarge,
 )
 from turnkeep.fair_queue import in_daemon_thread, owner_of
+from turnkeep.files.images import RASTER_TYPES
 from turnkeep.files.multipart import FormFile
 from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
@@ -50,7 +51,7 @@ from turnkeep.streaming.hub import frames_of
 from turnkeep.tools.schemas import check_all_declared
 from turnkeep_client import wire
 from turnkeep_client.wire.agents import ClientTool, ClientTools
-from turnkeep_client.wire.blocks import Block, JsonObject, Text
+from turnkeep_client.wire.blocks import Block, Image, JsonObject, Text
 from turnkeep_client.wire.events import Approval, ClientCalls, Decided, Recorded
 
 BODY_BYTES = 32 * 1024 * 1024
@@ -344,6 +345,17 @@ def file_id_in(url: str) -> FileId | None:
     """The file that an address of this server names; None for another address."""
     found = _FILE_PATH.search(url)
     return None if found is None else FileId(known_id(found[1], "file"))
+
+
+async def picture_at(call: ApiCall[Any, Any], url: str, media_type: str, place: str) -> Image:
+    """The picture at an address that is not of this server. Raises InvalidRequest for anything else there."""
+    if media_type not in {*RASTER_TYPES, ANY_IMAGE, ""}:
+        raise InvalidRequest(
+            f"`{place}` has the address of a file that is no picture ({media_type[:NAME_CHARS]}). Send the file "
+            "itself, or upload it (POST /v1/files) and give the address of its content."
+        )
+    picture = wire.ImageBlock(media_type=media_type or ANY_IMAGE, url=url)
+    return await image_of(picture, call.runtime, owner=owner_of(call.principal), place=place)
 
 
 def client_tools(tools: Iterable[tuple[str, str, JsonObject]]) -> tuple[ClientTool, ...]:
