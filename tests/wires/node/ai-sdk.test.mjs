@@ -155,15 +155,32 @@ describe("a chat", () => {
     assert.equal(data.at(-1).siblings.length, 2);
   });
 
+  /** A chat whose requests fail while `network.isAway`. */
+  function chatOnNetwork() {
+    const network = { isAway: false };
+    const chat = chatOf({ transport: { fetch: (...request) => (network.isAway ? Promise.reject(new TypeError("network error")) : fetch(...request)) } });
+    return { chat, network };
+  }
+
+  test("asks a question whose request was lost when it is regenerated", async () => {
+    const { chat, network } = chatOnNetwork();
+    network.isAway = true;
+    await chat.sendMessage({ text: "One" });
+    assert.equal(chat.status, "error");
+    network.isAway = false;
+    await chat.regenerate();
+    assert.deepEqual(chat.messages.map(textOf), ["One", "You said: One"]);
+    await assertSameAfterReload(chat);
+  });
+
   test("asks the edited question when the request of an edit is lost and the answer is regenerated", async () => {
-    let isAway = false;
-    const chat = chatOf({ transport: { fetch: (...request) => (isAway ? Promise.reject(new TypeError("network error")) : fetch(...request)) } });
+    const { chat, network } = chatOnNetwork();
     await chat.sendMessage({ text: "One" });
     await chat.sendMessage({ text: "Two" });
-    isAway = true;
+    network.isAway = true;
     await chat.sendMessage({ text: "Three", messageId: chat.messages[0].id });
     assert.equal(chat.status, "error");
-    isAway = false;
+    network.isAway = false;
     await chat.regenerate();
     assert.deepEqual(chat.messages.map(textOf), ["Three", "You said: Three"]);
     await assertSameAfterReload(chat);
