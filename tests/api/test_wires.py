@@ -5,6 +5,7 @@
 
 import asyncio
 import base64
+import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -29,6 +30,7 @@ from turnkeep.tools.functions import tool
 from turnkeep.tools.registry import ToolRegistry
 from turnkeep_client.wire.sse import SseParser
 
+REMOTE = {"type": "file", "url": "https://example.org/a.pdf"}
 LOCATE = {"name": "locate", "description": "Where the user is.", "inputSchema": {"type": "object"}}
 
 
@@ -127,6 +129,21 @@ class TestChats:
         assert (await chat(user, before, message("Hi"))).status_code == 200
         asked = server.scripts.requests[-1].messages
         assert [each["content"] for each in asked if each["role"] == "user"] == ["Hi"]
+
+    async def test_half_a_character_in_any_message_does_not_block_a_chat(self, server: ApiServer, user: Client) -> None:
+        """Clients in JavaScript cut emoji in two, and send the whole chat with each message."""
+        cut, whole = "cut \ud83d, \\ud83d, \ud83d\ud83d\ude00 \ude00", "cut \ufffd, \\ud83d, \ufffd\U0001f600 \ufffd"
+        by_sdk = {"id": "c1", "messages": [message(cut, "m1"), message(cut, "m2")]}
+        said = [{"id": "m1", "role": "user", "content": cut}, {"id": "m2", "role": "user", "content": cut}]
+        by_ag_ui = {"threadId": "t1", "runId": "r1", "messages": said}
+        by_openai = {"model": "scripted", "messages": [{"role": "user", "content": cut}]}
+        asked = (("/ai-sdk/chat", by_sdk), ("/ag-ui", by_ag_ui), ("/openai/v1/chat/completions", by_openai))
+        for path, body in asked:
+            content = json.dumps(body).encode()
+            response = await user.post(path, content=content, headers={"content-type": "application/json"})
+            assert response.status_code == 200, response.text
+            [heard] = [each["content"] for each in server.scripts.requests[-1].messages if each["role"] == "user"]
+            assert heard == whole
 
     async def test_its_files_are_discarded_when_it_is_refused(self, server: ApiServer, user: Client) -> None:
         pause = ModelPause()
@@ -722,6 +739,10 @@ class TestRefusals:
                 {"id": "c", "messages": [{"role": "user", "parts": [{"type": "file", "url": "data:x;base64,§"}]}]},
                 "not valid base64",
             ),
+            (
+                {"id": "c", "messages": [{"role": "user", "parts": [REMOTE | {"mediaType": "application/pdf"}]}]},
+                "`parts[0]` has the address of a file that is no picture (application/pdf). Send the file itself",
+            ),
         ],
     )
     async def test_a_request_of_the_ai_sdk_that_cannot_be_read(
@@ -767,6 +788,20 @@ class TestRefusals:
         first = chunks_of(await chat(user, message("Hi")))
         known = {"id": first[0]["messageId"], "role": "assistant", "parts": []}
         assert code_of(await chat(user, known)) == (409, "conflict")
+
+    async def test_an_id_of_a_message_that_was_sent_with_other_words(self, server: ApiServer, user: Client) -> None:
+        """The client has sent no Idempotency-Key, so the error is about the message."""
+        first = await chat(user, message("Hi"))
+        by_sdk = await chat(user, message("Hello"))
+        await run(user, {"id": "m1", "role": "user", "content": "Hi"})
+        by_ag_ui = await run(user, {"id": "m1", "role": "user", "content": "Hello"})
+        for response in (by_sdk, by_ag_ui):
+            assert code_of(response) == (409, "idempotency_conflict")
+            assert "The message 'm1' was already sent with other words" in response.json()["detail"]
+        assert by_sdk.json()["turn_id"] == first.headers["turnkeep-turn"]
+        bodies = [{"id": "c1", "messages": [message(words, "m2")]} for words in ("Hey", "Hey!")]
+        keyed = [await user.post("/ai-sdk/chat", json=body, headers={"idempotency-key": "k"}) for body in bodies]
+        assert "This Idempotency-Key was already used" in keyed[1].json()["detail"]
 
     async def test_a_run_without_a_question(self, server: ApiServer, user: Client) -> None:
         response = await run(user)

@@ -22,15 +22,23 @@ from turnkeep.api.http.disconnects import ClientDisconnected, while_connected
 from turnkeep.api.http.endpoints import ApiCall, known_id
 from turnkeep.api.http.idempotency import hash_of, idempotency_key
 from turnkeep.api.http.requests import is_announced_within, read_body, spooled_body
-from turnkeep.api.native.turns import TURN_HEADER, check_attachments, check_rate, read_events
+from turnkeep.api.native.turns import ANY_IMAGE, TURN_HEADER, check_attachments, check_rate, image_of, read_events
 from turnkeep.api.native.waits import answer_of, check_approver, name_of
 from turnkeep.engine import Options, Question
-from turnkeep.errors import AlreadyDecided, ConversationBusy, InvalidRequest, NotFound, TooLarge
+from turnkeep.errors import (
+    AlreadyDecided,
+    ConversationBusy,
+    IdempotencyConflict,
+    InvalidRequest,
+    NotFound,
+    TooLarge,
+)
 from turnkeep.fair_queue import in_daemon_thread, owner_of
+from turnkeep.files.images import RASTER_TYPES
 from turnkeep.files.multipart import FormFile
 from turnkeep.ids import AgentId, CallId, ConversationId, FileId, TurnId
 from turnkeep.model.conversations import Conversation
-from turnkeep.model.messages import PublicMessage
+from turnkeep.model.messages import Message, PublicMessage
 from turnkeep.model.turns import IfBusy, Turn
 from turnkeep.model.waits import CallAnswer, WaitingCall
 from turnkeep.model.waits import digest_of as digest_of_call
@@ -43,7 +51,7 @@ from turnkeep.streaming.hub import frames_of
 from turnkeep.tools.schemas import check_all_declared
 from turnkeep_client import wire
 from turnkeep_client.wire.agents import ClientTool, ClientTools
-from turnkeep_client.wire.blocks import Block, JsonObject
+from turnkeep_client.wire.blocks import Block, Image, JsonObject, Text
 from turnkeep_client.wire.events import Approval, ClientCalls, Decided, Recorded
 
 BODY_BYTES = 32 * 1024 * 1024
@@ -76,6 +84,9 @@ _TURN_ID = re.compile(r"turn_[0-9a-f]{32}")
 _FILE_PATH = re.compile(r"/v1/files/(file_[0-9a-z]+)/content$")
 _EXTENSIONS = {"jpeg": "jpg", "plain": "txt", "markdown": "md"}
 """Extensions that are not the second word of a type."""
+_SURROGATES = re.compile(rb"(?<!\\)((?:\\\\)*)((?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})+)")
+"""Escapes of surrogates in JSON, one behind the other. Their first backslash is not escaped itself."""
+_PAIR_OR_HALF = re.compile(rb"(\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u....")
 
 Body = TypeVar("Body")
 Folded = TypeVar("Folded")
@@ -129,7 +140,26 @@ async def apart(call: ApiCall[Any, Any], work: Callable[[], Answered]) -> Answer
 def _decoded(raw: bytes, kind: type[Body]) -> Body:
     if sum(map(raw.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise TooLarge(f"The body has over {MAX_VALUES:,} values. Send fewer, or attach a part of it as a file.")
-    return msgspec.json.decode(raw or b"{}", type=kind)
+    try:
+        return msgspec.json.decode(raw or b"{}", type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        whole = _without_halves(raw)
+        if whole == raw:
+            raise
+        return msgspec.json.decode(whole, type=kind)
+
+
+def _without_halves(raw: bytes) -> bytes:
+    """This JSON with U+FFFD in place of each half of a surrogate pair. JavaScript writes such halves where a text was
+    cut inside of an emoji. A client sends its whole chat each time, so one that is refused would refuse all that
+    follow."""
+
+    def mended(found: re.Match[bytes]) -> bytes:
+        return found[1] + _PAIR_OR_HALF.sub(lambda each: each[1] or rb"\ufffd", found[2])
+
+    return _SURROGATES.sub(mended, raw)
 
 
 class ReadLimit:
@@ -317,6 +347,17 @@ def file_id_in(url: str) -> FileId | None:
     return None if found is None else FileId(known_id(found[1], "file"))
 
 
+async def picture_at(call: ApiCall[Any, Any], url: str, media_type: str, place: str) -> Image:
+    """The picture at an address that is not of this server. Raises InvalidRequest for anything else there."""
+    if media_type not in {*RASTER_TYPES, ANY_IMAGE, ""}:
+        raise InvalidRequest(
+            f"`{place}` has the address of a file that is no picture ({media_type[:NAME_CHARS]}). Send the file "
+            "itself, or upload it (POST /v1/files) and give the address of its content."
+        )
+    picture = wire.ImageBlock(media_type=media_type or ANY_IMAGE, url=url)
+    return await image_of(picture, call.runtime, owner=owner_of(call.principal), place=place)
+
+
 def client_tools(tools: Iterable[tuple[str, str, JsonObject]]) -> tuple[ClientTool, ...]:
     """Tools that the caller runs, by name, description and schema. Raises InvalidRequest."""
     given = [
@@ -354,14 +395,29 @@ async def options_of(call: ApiCall[Any, WireQuery], asked: Asked, *, is_repeatab
 
 async def is_asked(call: ApiCall[Any, Any], turn_id: TurnId, asked: Asked) -> bool:
     """Whether this is the question of that turn already, with the same files."""
-    rows = await call.runtime.store.turn_rows(turn_id)
-    question = next((row for row in rows if row.role == "user" and not row.internal), None)
+    question = await _question_row(call, turn_id)
     if question is None:
         return False
     if question.metadata.get(QUESTION_KEY) == digest_of(asked):
         return True
     file_ids = tuple(ref.file_id for ref in question.attachments)
     return not asked.new_files and (question.blocks, file_ids) == (asked.blocks, asked.file_ids)
+
+
+async def has_other_words(call: ApiCall[Any, Any], turn_id: TurnId, asked: Asked) -> bool:
+    """Whether the question of that turn has other words. A client that has loaded the chat has no more than its words
+    and files, so pictures in the message are not compared."""
+    question = await _question_row(call, turn_id)
+    return question is not None and _words(question.blocks) != _words(asked.blocks)
+
+
+async def _question_row(call: ApiCall[Any, Any], turn_id: TurnId) -> Message | None:
+    rows = await call.runtime.store.turn_rows(turn_id)
+    return next((row for row in rows if row.role == "user" and not row.internal), None)
+
+
+def _words(blocks: Iterable[Block]) -> list[str]:
+    return [block.text for block in blocks if isinstance(block, Text) and block.text.strip()]
 
 
 def digest_of(asked: Asked) -> str:
@@ -384,6 +440,27 @@ async def ask(
     if beside is not None:
         options = msgspec.structs.replace(options, metadata={**options.metadata, QUESTION_KEY: digest_of(asked)})
     named = check_attachments(list(dict.fromkeys(asked.file_ids)), call.runtime.settings, beside=len(asked.new_files))
+    try:
+        return await _claim_with_files(call, asked, chat, options, named, beside)
+    except IdempotencyConflict as exc:
+        if idempotency_key(call) is not None:
+            raise
+        detail = (
+            f"The message {asked.message_id[:NAME_CHARS]!r} was already sent with other words or files. Give each "
+            "message an id of its own."
+        )
+        raise IdempotencyConflict(exc.turn_id, detail) from exc
+
+
+async def _claim_with_files(
+    call: ApiCall[Any, WireQuery],
+    asked: Asked,
+    chat: Conversation | None,
+    options: Options,
+    named: tuple[FileId, ...],
+    beside: TurnId | None,
+) -> Claimed:
+    """Files that come with the message are stored first, and discarded if they are not needed."""
     engine, bag = call.runtime.engine, call.runtime.bag
     if asked.new_files and await engine.is_repeat(call.principal, options):
         asked = msgspec.structs.replace(asked, new_files=())

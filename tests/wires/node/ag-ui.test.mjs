@@ -262,6 +262,17 @@ for (const [version, library] of Object.entries(VERSIONS)) {
       assert.deepEqual(comparable(whole.messages), comparable(agent.messages));
     });
 
+    test("asks a question whose request was lost when it runs again", async () => {
+      const agent = agentOf(library);
+      const { url } = agent;
+      agent.url = "http://127.0.0.1:9/"; // a port that `fetch` refuses
+      assert.match(String((await run(agent, "Hello")).failure), /fetch failed/);
+      agent.url = url;
+      assert.equal((await run(agent)).failure, undefined);
+      assert.equal(saidBy(agent), "You said: Hello");
+      await assertSameOnServer(agent);
+    });
+
     test("re-attaches after its connection was cut", async () => {
       const agent = agentOf(library);
       const running = run(agent, script(["One ", { pause: 0.8 }, "two ", { call: "weather" }], ["three"]));

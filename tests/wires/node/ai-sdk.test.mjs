@@ -55,6 +55,16 @@ async function assertSameAfterReload(chat) {
   }
 }
 
+/** Lose the first request, before it leaves, and send the others. */
+function losing() {
+  let isFirst = true;
+  return async (url, init) => {
+    if (!isFirst) return fetch(url, init);
+    isFirst = false;
+    throw new TypeError("network error");
+  };
+}
+
 /** Cut the body of the first response after some bytes, as a bad network does. One without a body (204) is whole. */
 function cutting(bytes) {
   let isFirst = true;
@@ -153,6 +163,37 @@ describe("a chat", () => {
     // The second time it was the last question: a repeated request, which makes no turn.
     const { data } = await server.call("GET", `/v1/conversations/${chat.lastMessage.metadata.conversation_id}/messages`);
     assert.equal(data.at(-1).siblings.length, 2);
+  });
+
+  /** A chat whose requests fail while `network.isAway`. */
+  function chatOnNetwork() {
+    const network = { isAway: false };
+    const chat = chatOf({ transport: { fetch: (...request) => (network.isAway ? Promise.reject(new TypeError("network error")) : fetch(...request)) } });
+    return { chat, network };
+  }
+
+  test("asks a question whose request was lost when it is regenerated", async () => {
+    const { chat, network } = chatOnNetwork();
+    network.isAway = true;
+    await chat.sendMessage({ text: "One" });
+    assert.equal(chat.status, "error");
+    network.isAway = false;
+    await chat.regenerate();
+    assert.deepEqual(chat.messages.map(textOf), ["One", "You said: One"]);
+    await assertSameAfterReload(chat);
+  });
+
+  test("asks the edited question when the request of an edit is lost and the answer is regenerated", async () => {
+    const { chat, network } = chatOnNetwork();
+    await chat.sendMessage({ text: "One" });
+    await chat.sendMessage({ text: "Two" });
+    network.isAway = true;
+    await chat.sendMessage({ text: "Three", messageId: chat.messages[0].id });
+    assert.equal(chat.status, "error");
+    network.isAway = false;
+    await chat.regenerate();
+    assert.deepEqual(chat.messages.map(textOf), ["Three", "You said: Three"]);
+    await assertSameAfterReload(chat);
   });
 
   test("has its own files in the bag of the conversation", async () => {
@@ -467,12 +508,18 @@ function randomPage(random) {
   const isOpen = (part) => part.state === "approval-requested" || (part.type === "tool-locate" && part.state === "input-available");
   const waits = () => (chat.lastMessage?.role === "assistant" ? chat.lastMessage.parts.filter(isOpen) : []);
 
-  /** A request of the chat. Its connection may break, and is then resumed; whether it broke. */
+  /** A request of the chat. It may be lost, and is then sent again. Or its connection breaks, and is resumed; whether it
+   * broke. */
   async function act(request) {
-    network = random(4) === 0 ? cutting(random(1_500)) : fetch;
+    const way = random(10);
+    network = way === 0 ? losing() : way <= 2 ? cutting(random(1_500)) : fetch;
     await request();
     network = fetch;
     if (chat.error?.message !== "network error") return false;
+    if (way === 0) {
+      await (chat.lastMessage.role === "user" ? chat.regenerate() : request());
+      return false;
+    }
     await chat.resumeStream();
     if (isNothingToResume) await load();
     return true;
@@ -526,6 +573,9 @@ function randomPage(random) {
     const done = watch();
     try {
       await act(request);
+      // Here the calls that were left are still open. If another wire had decided about one, the SDK would send the next
+      // result of a tool for its message.
+      if (isLeft) await load();
       await answer();
     } finally {
       await done();

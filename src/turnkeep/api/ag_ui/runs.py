@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from turnkeep.api.ag_ui.run_stream import RunEvents, RunInfo, messages_of, snapshot_run
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy
 from turnkeep.api.http.responses import address_of
-from turnkeep.api.native.turns import ANY_IMAGE, STREAM, image_of, read_events
+from turnkeep.api.native.turns import STREAM, read_events
 from turnkeep.api.wires import (
     MESSAGE_KEY,
     NAME_CHARS,
@@ -45,12 +45,12 @@ from turnkeep.api.wires import (
     last_wait,
     latest_messages,
     options_of,
+    picture_at,
     stream,
     text_of,
     turn_of_message,
 )
 from turnkeep.errors import Conflict, InvalidRequest
-from turnkeep.fair_queue import owner_of
 from turnkeep.ids import FileId, TurnId, new_turn_id
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import PublicMessage
@@ -204,9 +204,7 @@ async def _question(call: ApiCall[Any, WireQuery], body: RunRequest) -> Asked:
         elif (file_id := file_id_in(url)) is not None:
             file_ids.append(file_id)
         else:
-            picture = wire.ImageBlock(media_type=media_type or ANY_IMAGE, url=url)
-            owner = owner_of(call.principal)
-            blocks.append(await image_of(picture, call.runtime, owner=owner, place=f"content[{n}]"))
+            blocks.append(await picture_at(call, url, media_type, f"content[{n}]"))
     return Asked(
         chat_id=body.thread_id,
         message_id=str(message.get("id") or ""),

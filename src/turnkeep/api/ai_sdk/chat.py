@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from turnkeep.api.ai_sdk.message_stream import HEADER, MessageStream, message_of
 from turnkeep.api.http.endpoints import ApiCall, Endpoints, Nothing, Policy, ResponseSpec
 from turnkeep.api.http.responses import address_of, json_response, no_content
-from turnkeep.api.native.turns import ANY_IMAGE, STREAM, image_of, read_events
+from turnkeep.api.native.turns import STREAM, read_events
 from turnkeep.api.wires import (
     MESSAGE_KEY,
     STEERED,
@@ -38,22 +38,22 @@ from turnkeep.api.wires import (
     decision_of,
     file_id_in,
     folded_turns,
+    has_other_words,
     is_asked,
     last_wait,
     latest_messages,
+    picture_at,
     regenerate,
     stream,
     text_of,
     turn_of_message,
 )
 from turnkeep.errors import Conflict, InvalidRequest, NotFound
-from turnkeep.fair_queue import owner_of
 from turnkeep.ids import FileId, TurnId
 from turnkeep.model.conversations import Conversation
 from turnkeep.model.messages import PublicMessage
 from turnkeep.model.turns import Turn
 from turnkeep.model.waits import CallAnswer
-from turnkeep_client import wire
 from turnkeep_client.wire.blocks import Block, JsonObject, Text, TextPart
 
 endpoints = Endpoints("ai-sdk")
@@ -176,12 +176,13 @@ def _last_message(body: SdkRequest) -> SdkMessage:
 
 
 async def _asked(call: ApiCall[Any, WireQuery], body: SdkRequest, chat: Conversation | None, asked: Asked) -> Turn:
-    """The turn of this question. One that the server knows already is asked again, edited, or followed."""
+    """The turn of this question. One that the server knows already is asked again, edited, or followed. One that is
+    asked again with other words is edited: the request of an edit was lost before."""
     known: TurnId | None = None
     if chat is not None and body.trigger == "regenerate-message":
         known = await turn_of_message(call, chat, body.message_id or asked.message_id)
         known = known or await turn_of_message(call, chat, asked.message_id)
-        if known is not None:
+        if known is not None and not await has_other_words(call, known, asked):
             return (await regenerate(call, asked, known)).turn
     elif chat is not None and body.message_id is not None:
         known = await turn_of_message(call, chat, body.message_id)
@@ -209,8 +210,7 @@ async def _question(call: ApiCall[Any, Any], body: SdkRequest, message: SdkMessa
                 elif url.startswith("data:"):
                     new_files.append(await asyncio.to_thread(_sent_file, part, url, place))
                 else:
-                    picture = wire.ImageBlock(media_type=str(part.get("mediaType") or ANY_IMAGE), url=url)
-                    blocks.append(await image_of(picture, call.runtime, owner=owner_of(call.principal), place=place))
+                    blocks.append(await picture_at(call, url, str(part.get("mediaType") or ""), place))
             case _:
                 pass  # such as `data-…`, which pages keep for themselves
     return Asked(

@@ -166,9 +166,13 @@ class IdempotencyConflict(Conflict):
 
     code = "idempotency_conflict"
 
-    def __init__(self, turn_id: str | None = None) -> None:
+    def __init__(
+        self,
+        turn_id: str | None = None,
+        detail: str = "This Idempotency-Key was already used with another request. Use a new key for a new request.",
+    ) -> None:
         """`turn_id` is the turn that used the key; rows that were added under it have none."""
-        super().__init__("This Idempotency-Key was already used with another request. Use a new key for a new request.")
+        super().__init__(detail)
         self.turn_id = turn_id
 
 
