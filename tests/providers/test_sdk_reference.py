@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from random import Random
 from typing import Any
 
 import anthropic
@@ -83,6 +84,7 @@ def heard(vendor: Vendor, chunks: Iterable[bytes]) -> Heard:
         proofs=tuple(proof for proof in proofs if proof),
         calls=tuple((block.name, block.input) for block in reply.blocks if isinstance(block, ToolUse)),
         usage=reply.usage,
+        is_cut_off=reply.finish == "length",
     )
 
 
@@ -102,23 +104,32 @@ class TestTheSameStream:
     @given(data=st.data())
     def test_is_understood_alike_in_any_form(self, vendor: Vendor, data: st.DataObject) -> None:
         script: list[Item] = list(data.draw(st.lists(SPOKEN, min_size=1, max_size=4)))
+        if vendor is not ANTHROPIC and data.draw(st.booleans()):
+            script.append(Say(data.draw(WORDS), is_refusal=True))
         if data.draw(st.booleans()):
             script = [Say("So"), *script, Stop(vendor.cut_off)]
         stream = b"".join(reframed(frame, data) for frame in frames(vendor, script))
         assert heard(vendor, split(stream, data)) == sdk_heard(vendor.name, split(stream, data))
+
+    @pytest.mark.parametrize("vendor", [CHAT, RESPONSES], ids=lambda vendor: vendor.name)
+    def test_may_be_a_refusal(self, vendor: Vendor) -> None:
+        stream = b"".join(frames(vendor, [Say("I cannot help with that.", is_refusal=True)]))
+        assert heard(vendor, [stream]) == sdk_heard(vendor.name, [stream])
+        assert heard(vendor, [stream]).text == "I cannot help with that."
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 ARGUMENTS = st.dictionaries(WORDS, WORDS | st.integers(0, 9), max_size=3)
 SPOKEN = st.one_of(
     st.builds(Say, WORDS, st.integers(1, 6)),
-    st.builds(Think, WORDS, st.text("abcXYZ019=", min_size=1, max_size=20)),
+    st.builds(Think, WORDS | st.just(""), st.text("abcXYZ019=", min_size=1, max_size=20)),
     st.builds(Call, st.sampled_from(["weather", "search"]), ARGUMENTS),
 )
 
 
 def reframed(frame: bytes, data: st.DataObject) -> bytes:
-    """The same event in another form: order of keys, unknown fields, line ends, blanks, comments."""
+    """The same event in another form: order of keys, unknown fields, line ends, blanks, comments. It counts other
+    tokens."""
     lines = frame.decode().strip("\n").split("\n")
     end = data.draw(st.sampled_from(["\n", "\r\n", "\r"]))
     sent: list[str] = [": a comment"] if data.draw(st.integers(0, 9)) == 0 else []
@@ -127,19 +138,30 @@ def reframed(frame: bytes, data: st.DataObject) -> bytes:
         if name != "data" or not value.startswith("{"):
             sent.append(line)
             continue
-        value = json.dumps(shuffled(json.loads(value), data), ensure_ascii=data.draw(st.booleans()), indent=0)
+        chance = Random(data.draw(st.integers(0, 2**32)))
+        value = json.dumps(shuffled(json.loads(value), chance), ensure_ascii=data.draw(st.booleans()), indent=0)
         blank = data.draw(st.sampled_from(["", " "]))
         is_one_line = data.draw(st.booleans())
         sent += [f"data:{blank}{part}" for part in ([value.replace("\n", "")] if is_one_line else value.split("\n"))]
     return (end.join(sent) + end + end).encode()
 
 
-def shuffled(value: Any, data: st.DataObject) -> Any:
+def shuffled(value: Any, chance: Random) -> Any:
+    """The same at every depth. Arguments of a call may have any names, so none is added there."""
+    if isinstance(value, list):
+        return [shuffled(each, chance) for each in value]
     if not isinstance(value, dict):
         return value
-    fields = data.draw(st.permutations(list(value.items())))
-    unknown = [("zz_unknown", {"deep": [1, {"er": None}]})] if data.draw(st.integers(0, 4)) == 0 else []
-    return dict([*fields, *unknown])
+    fields = [
+        (name, chance.choice([0, chance.randint(0, 10**6)]) if name.endswith("_tokens") else shuffled(each, chance))
+        for name, each in value.items()
+        if name != "input"
+    ]
+    if chance.randrange(5) == 0:
+        fields.append(("zz_unknown", {"deep": {"er": None, "words": ["a"]}}))
+    fields += [(name, each) for name, each in value.items() if name == "input"]
+    chance.shuffle(fields)
+    return dict(fields)
 
 
 def split(stream: bytes, data: st.DataObject) -> list[bytes]:

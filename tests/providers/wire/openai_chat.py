@@ -71,7 +71,8 @@ class OpenAIChatWire:
         for item in script:
             match item:
                 case Say():
-                    frames += [chunk(body, {"content": piece}) for piece in pieces_of(item.text, item.pieces)]
+                    field = "refusal" if item.is_refusal else "content"
+                    frames += [chunk(body, {field: piece}) for piece in pieces_of(item.text, item.pieces)]
                 case Think():
                     frames += [chunk(body, {self.thinks_as: piece}) for piece in pieces_of(item.text, 3)]
                 case Call():

@@ -134,17 +134,19 @@ class _Stream:
     def _message(self, index: int, item: Say) -> list[bytes]:
         shell = {"id": f"msg_{index}", "type": "message", "status": "in_progress", "content": [], "role": "assistant"}
         place: Json = {"item_id": f"msg_{index}", "output_index": index, "content_index": 0}
-        part = {"type": "output_text", "annotations": [], "logprobs": [], "text": item.text}
+        kind, field = ("refusal", "refusal") if item.is_refusal else ("output_text", "text")
+        extra: Json = {} if item.is_refusal else {"logprobs": []}
+        part = {"type": kind, field: item.text, **extra, **({"annotations": []} if extra else {})}
         done = {**shell, "status": "completed", "content": [part]}
         self._items.append(done)
         return [
             self.event("response.output_item.added", output_index=index, item=shell),
-            self.event("response.content_part.added", **place, part={**part, "text": ""}),
+            self.event("response.content_part.added", **place, part={**part, field: ""}),
             *(
-                self.event("response.output_text.delta", **place, delta=piece, logprobs=[], obfuscation="x")
+                self.event(f"response.{kind}.delta", **place, delta=piece, **extra, obfuscation="x")
                 for piece in pieces_of(item.text, item.pieces)
             ),
-            self.event("response.output_text.done", **place, text=item.text, logprobs=[]),
+            self.event(f"response.{kind}.done", **place, **{field: item.text}, **extra),
             self.event("response.content_part.done", **place, part=part),
             self.event("response.output_item.done", output_index=index, item=done),
         ]

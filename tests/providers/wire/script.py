@@ -13,6 +13,8 @@ class Say(Struct, frozen=True):
 
     text: str
     pieces: int = 3
+    is_refusal: bool = False
+    """OpenAI has a field of its own for the words with which a model declines."""
 
 
 class Think(Struct, frozen=True):

@@ -24,13 +24,14 @@ Json = dict[str, Any]
 
 
 class Heard(Struct, frozen=True, kw_only=True):
-    """What a reply says, in words that all protocols share. `calls` are names and arguments."""
+    """What a reply says, and why it ended, in words that all protocols share. `calls` are names and arguments."""
 
     text: str = ""
     reasoning: str = ""
     proofs: tuple[str, ...] = ()
     calls: tuple[tuple[str, Any], ...] = ()
     usage: Usage = Usage()
+    is_cut_off: bool = False
 
 
 class _Chunks(httpx2.SyncByteStream):
@@ -88,6 +89,7 @@ def _messages(events: Iterator[Any]) -> Heard:
             cache_read_tokens=read,
             cache_write_tokens=written,
         ),
+        is_cut_off=snapshot.stop_reason == "max_tokens",
     )
 
 
@@ -114,6 +116,7 @@ def _chat(events: Iterator[Any]) -> Heard:
             if not hasattr(details, "cache_write_tokens")
             else details.cache_write_tokens,
         ),
+        is_cut_off=completion.choices[0].finish_reason == "length",
     )
 
 
@@ -121,8 +124,9 @@ def _responses(events: Iterator[Any]) -> Heard:
     response = [event.response for event in events if event.type in {"response.completed", "response.incomplete"}][-1]
     thoughts = [item for item in response.output if item.type == "reasoning"]
     details = response.usage.input_tokens_details
+    said = [part for item in response.output if item.type == "message" for part in item.content]
     return Heard(
-        text=response.output_text,
+        text="".join(part.refusal if part.type == "refusal" else part.text for part in said),
         reasoning="".join(part.text for item in thoughts for part in item.summary),
         proofs=tuple(item.encrypted_content for item in thoughts if item.encrypted_content),
         calls=tuple(
@@ -136,6 +140,7 @@ def _responses(events: Iterator[Any]) -> Heard:
             cache_read_tokens=details.cached_tokens,
             cache_write_tokens=details.cache_write_tokens,
         ),
+        is_cut_off=response.incomplete_details is not None,
     )
 
 
