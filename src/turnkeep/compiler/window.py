@@ -46,8 +46,9 @@ ALL_TURNS = 2**31
 CONTEXT_CHARS = EngineSettings().context_chars
 CHARS_PER_TOKEN = 4
 IMAGE_TOKENS = 1_600
-COUNTS_KEPT = 4_096
 """What a picture costs after providers have scaled it down. Its base64 length does not say that."""
+COUNTS_KEPT = 4_096
+"""Texts whose number of tokens is remembered, for each tokenizer."""
 
 
 class Budget(Struct, frozen=True, kw_only=True):

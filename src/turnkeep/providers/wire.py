@@ -28,9 +28,9 @@ KEEPALIVE_SECONDS = 30.0
 MAX_REDIRECTS = 5
 MAX_HEADER_BYTES = 64 * 1024
 MAX_ERROR_BYTES = 64 * 1024
+"""How much of a response with an error status is read."""
 ERROR_SECONDS = 5.0
 """How long the body of an error is awaited."""
-"""How much of a response with an error status is read."""
 MAX_JSON_BYTES = 16 * 1024 * 1024
 """Maximum size of a list of models."""
 MAX_EVENT_BYTES = 32 * 1024 * 1024
