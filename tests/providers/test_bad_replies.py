@@ -1,6 +1,7 @@
 """Servers that are slow, busy, wrong or away: which requests are repeated, which are not, and the error of the turn."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.providers.wire.script import (
     Wait,
 )
 from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Line, Vendor, connected
+from turnkeep.providers.failures import ErrorResponse, failed_attempt
 from turnkeep.providers.ports import Delta, ProviderEvent, ProviderFailed, ProviderTimedOut, Restarted
 from turnkeep.providers.retry import RetryPolicy
 from turnkeep_client.wire.blocks import Text
@@ -137,6 +139,16 @@ class TestBeforeTheFirstToken:
         await failure(line)
         assert len(line.server.bodies) == 1
 
+    @pytest.mark.parametrize(
+        "when, seconds",
+        [("Mon, 01 Jun 2026 12:01:30 GMT", 90.0), ("Mon, 01 Jun 2026 11:00:00 GMT", 0.0), ("soon", None), ("", None)],
+    )
+    def test_retry_after_counts_from_now(self, when: str, seconds: float | None) -> None:
+        now = datetime(2026, 6, 1, 12, tzinfo=UTC)
+        refused = ErrorResponse("Later", status=429, headers={"retry-after": when})
+        attempt = failed_attempt(refused, provider="openai", secrets=(), timeout_seconds=1.0, now=now)
+        assert attempt.retry_after_seconds == seconds
+
     @pytest.mark.parametrize("status", [400, 404, 422])
     async def test_a_refusal_is_reported_at_once_with_its_own_message(self, line: Line, status: int) -> None:
         line.server.says([Refuse(status, "prompt is too long: 250000 tokens > 200000 maximum")])
@@ -153,10 +165,20 @@ class TestBeforeTheFirstToken:
             assert words in failed.detail
             assert len(line.server.bodies) == 1
 
+    async def test_nor_is_one_that_a_stream_reports(self) -> None:
+        error = b'{"message": "You exceeded your quota", "type": "rate_limit_error", "code": "insufficient_quota"}'
+        async with connected(CHAT) as line:
+            line.server.says([Raw(b'data: {"error": %b}\n\n' % error)])
+            failed, _ = await failure(line)
+            assert "You exceeded your quota" in failed.detail
+            assert len(line.server.bodies) == 1
+
     async def test_the_header_x_should_retry_decides(self, line: Line) -> None:
         line.server.says([Refuse(503, "Gone for good", headers={"x-should-retry": "false"})])
         await failure(line)
         assert len(line.server.bodies) == 1
+        line.server.says([Refuse(409, "Not yet", headers={"x-should-retry": "true"})], [Say("Sunny.")])
+        assert (await answer(line)).blocks == SUNNY
 
     async def test_an_error_page_of_a_proxy_is_reported_without_its_tags(self, line: Line) -> None:
         page = "<html><body><h1>403 Forbidden</h1>\n<p>by the proxy</p></body></html>"

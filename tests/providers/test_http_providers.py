@@ -16,6 +16,7 @@ from tests.providers.wire.vendors import ANTHROPIC, CHAT, RESPONSES, VENDORS, Li
 from turnkeep.model.sampling import ALL_OPTIONS, OutputFormat, Sampling
 from turnkeep.model.truncation import MAX_DEPTH, TOO_DEEP
 from turnkeep.providers.drafts import MAX_TOKENS, tokens
+from turnkeep.providers.openai import OpenAIChatDraft
 from turnkeep.providers.ports import Delta, ProviderEvent, Reply, ToolOffer
 from turnkeep_client.wire.blocks import Image, Reasoning, Text, ToolResult, ToolUse, Usage, text_of
 
@@ -102,6 +103,15 @@ class TestOddCounts:
         assert reply.usage.input_tokens == (read_at_anthropic if line.vendor is ANTHROPIC else counted)
         assert reply.usage.cache_read_tokens == counted
         assert type(reply.usage.input_tokens) is type(reply.usage.cache_read_tokens) is int
+
+    def test_are_the_last_ones_that_a_chunk_has(self) -> None:
+        """Some servers count in every chunk, or send a chunk without counts after that with them."""
+        draft = OpenAIChatDraft()
+        draft.add(b"", b'{"choices":[{"delta":{},"finish_reason":"stop"}]}')
+        for count in (b"1", b"2", b"null"):
+            usage = b'{"prompt_tokens":%b}' % count if count.isdigit() else count
+            draft.add(b"", b'{"choices":[],"usage":%b}' % usage)
+        assert draft.reply().usage.input_tokens == 2
 
     def test_are_not_read_into_what_is_no_number(self) -> None:
         assert [tokens(value) for value in (True, "5", None, [5], 1 + 2j)] == [0] * 5

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp.client_proto import ResponseHandler
+from yarl import URL
 
 from tests.providers.model_requests import request_for
 from tests.providers.test_bad_replies import FakeTime
@@ -24,7 +25,7 @@ from turnkeep.providers.anthropic import AnthropicDraft
 from turnkeep.providers.drafts import Draft
 from turnkeep.providers.failures import StreamFailed
 from turnkeep.providers.http_provider import OFFERS_REMEMBERED, EncodedOffers, HttpProvider
-from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider, OpenAIResponsesDraft
+from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider, OpenAIResponsesDraft, is_azure
 from turnkeep.providers.ports import (
     BETWEEN_THOUGHTS,
     Delta,
@@ -235,6 +236,26 @@ class TestDeltas:
         assert len(blocks) == 2
         assert shown == BETWEEN_THOUGHTS.join(block.text for block in blocks) == "One.\n\nTwo."
 
+    def test_items_may_come_with_the_end_alone(self) -> None:
+        """Some servers that speak the Responses API send deltas and then the whole response, but no finished items.
+        Open models give their reasoning as it is, not as a summary."""
+        thought = {"type": "reasoning", "id": "rs_0", "summary": [], "content": [{"type": "t", "text": "Hm."}]}
+        said = {"type": "message", "content": [{"type": "output_text", "text": "Sunny."}]}
+        call = {"type": "function_call", "name": "weather", "arguments": '{"city":"Bern"}'}
+        draft = OpenAIResponsesDraft()
+        for event in (
+            {"type": "response.reasoning_text.delta", "output_index": 0, "delta": "Hm."},
+            {"type": "response.output_text.delta", "output_index": 1, "delta": "Sunny."},
+            {"type": "response.completed", "response": {"output": [thought, said, call]}},
+        ):
+            draft.add(b"", msgspec.json.encode(event))
+        assert [(piece.kind, piece.text) for piece in draft.pieces()] == [("reasoning", "Hm."), ("text", "Sunny.")]
+        reasoning, text, used = draft.reply().blocks
+        assert reasoning == Reasoning(text="Hm.", provider="openai", item_id="rs_0")
+        assert text == Text(text="Sunny.")
+        assert isinstance(used, ToolUse)
+        assert (used.name, used.input) == ("weather", {"city": "Bern"})
+
     async def test_one_chunk_may_have_text_reasoning_and_a_call(self) -> None:
         call = {"index": 0, "id": "c", "function": {"name": "weather", "arguments": "{}"}}
         delta = {"content": "Let me see.", "reasoning": "Hm.", "tool_calls": [call]}
@@ -443,6 +464,14 @@ class TestConnections:
                 await spoken(provider)
             assert server.connections == 1
 
+    async def test_keep_no_cookies(self) -> None:
+        """They would go from the turn of one user to that of another."""
+        answer = http_response(SUNNY, headers={"set-cookie": "session=ann; Path=/"})
+        async with ByteServer(answer) as server, provider_at(server.url.replace("127.0.0.1", "localhost")) as provider:
+            for _ in range(2):
+                await spoken(provider)
+        assert [header(head, "cookie") for head in server.heads] == [None, None]
+
     async def test_are_not_limited(self) -> None:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
         async with ByteServer(Kept(head + text("It is "))) as server, provider_at(server.url) as provider:
@@ -491,6 +520,19 @@ class LateServer(ByteServer):
         return goes_on
 
 
+class TestHeads:
+    """Gateways add long headers: policies, cookies, traces."""
+
+    async def test_may_be_long(self) -> None:
+        answer = http_response(SUNNY, headers={"x-policy": "a" * 60_000})
+        async with ByteServer(answer.replace(b" 200 OK", b" 200 " + b"O" * 60_000)) as server:
+            assert await said(server.url) == "Sunny."
+
+    async def test_come_to_an_end(self) -> None:
+        async with ByteServer(http_response(SUNNY, headers={"x-policy": "a" * 70_000})) as server:
+            assert "The connection to openai failed" in await failure(server.url)
+
+
 class TestRedirects:
     async def test_to_the_same_server_are_followed_with_the_key(self) -> None:
         moved = http_response(b"", status=307, headers={"location": "/new/chat/completions"})
@@ -507,6 +549,31 @@ class TestRedirects:
                 assert await said(url, headers={"X-Team": "secret"}) == "Sunny."
         assert "secret" not in other.heads[0]
         assert header(other.heads[0], "content-type") == "application/json"
+
+    @pytest.mark.parametrize(
+        "url, location, keeps_key",
+        [
+            ("http://models.example/v1", "https://models.example/v1", True),
+            ("https://models.example/v1", "http://models.example/v1", False),
+            ("https://models.example/v1", "https://models.example:8443/v1", False),
+            ("https://models.example/v1", "//models.example/v2", True),
+            ("https://models.example/v1", "https://other.models.example/v1", False),
+        ],
+    )
+    def test_keep_the_key_for_the_same_server_and_on_the_way_to_https(
+        self, url: str, location: str, keeps_key: bool
+    ) -> None:
+        sent = {"Authorization": "Bearer k", "Content-Type": "application/json"}
+        _, headers = wire._redirected(URL(url), sent, location)
+        assert ("Authorization" in headers) is keeps_key
+        assert "Content-Type" in headers
+
+    async def test_of_questions_about_models_are_followed(self) -> None:
+        moved = http_response(b"", status=301, headers={"location": "/new/models"})
+        listed = http_response(b'{"data":[{"id":"m"}]}', content_type="application/json")
+        async with ByteServer(moved, listed) as server, provider_at(server.url) as provider:
+            assert await provider.models() == ["openai/m"]
+        assert server.heads[1].startswith("GET /new/models ")
 
     async def test_that_would_lose_the_request_are_reported(self) -> None:
         moved = http_response(b"", status=301, headers={"location": "https://new.example/v1"})
@@ -546,6 +613,22 @@ class TestAddresses:
     @pytest.mark.parametrize("url", ["ftp://example.com", "not an address", "http://", "http://[::1"])
     async def test_that_are_none_are_reported(self, url: str) -> None:
         assert "openai cannot be asked: " in await failure(url)
+
+    @pytest.mark.parametrize(
+        "url, is_one",
+        [
+            ("https://ann.openai.azure.com/openai/v1", True),
+            ("https://ann.openai.azure.us/openai/v1", True),
+            ("https://ann.openai.azure.cn/openai/v1", True),
+            ("https://ann.azure-api.net/v1", True),
+            ("https://gateway.example/v1?api-version=2026-01-01", True),
+            ("https://azure.com.example/v1", False),
+            ("https://example.com/azure.com?version=1", False),
+            (None, False),
+        ],
+    )
+    def test_of_azure_are_known(self, url: str | None, is_one: bool) -> None:
+        assert is_azure(url) is is_one
 
 
 class TestTheEnvironment:
@@ -648,10 +731,12 @@ class TestProxies:
         assert "openai cannot be asked: " in words
         assert "opensesame" not in words
 
-    async def test_are_not_used_for_some_hosts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("port", ["", ":{port}"])
+    async def test_are_not_used_for_some_hosts(self, monkeypatch: pytest.MonkeyPatch, port: str) -> None:
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-        monkeypatch.setenv("NO_PROXY", "models.example, 127.0.0.1")
         async with ByteServer(GOOD) as server:
+            address = f"127.0.0.1{port.format(port=URL(server.url).port)}"
+            monkeypatch.setenv("NO_PROXY", f"models.example, {address}")
             assert await said(server.url) == "Sunny."
 
     async def test_of_another_kind_are_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -660,6 +745,9 @@ class TestProxies:
 
 
 class TestCertificates:
+    HASH_OF_ITS_NAME = "8d171254"
+    """By which OpenSSL finds the authority of the tests in a folder: `openssl x509 -hash`."""
+
     @pytest.fixture(autouse=True)
     def fresh(self) -> Any:
         trusted_tls.cache_clear()
@@ -669,6 +757,16 @@ class TestCertificates:
     async def test_of_the_environment_are_trusted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tls, authority = make_certificate(tmp_path, "localhost")
         monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        async with ByteServer(GOOD, tls=tls) as server:
+            assert await said(server.url.replace("127.0.0.1", "localhost")) == "Sunny."
+
+    async def test_may_be_those_of_a_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tls, authority = make_certificate(tmp_path, "localhost")
+        folder = tmp_path / "authorities"
+        folder.mkdir()
+        authority.rename(folder / f"{self.HASH_OF_ITS_NAME}.0")
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+        monkeypatch.setenv("SSL_CERT_DIR", str(folder))
         async with ByteServer(GOOD, tls=tls) as server:
             assert await said(server.url.replace("127.0.0.1", "localhost")) == "Sunny."
 
