@@ -6,11 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.compiler.histories import (
     CONTENTS,
     FILES,
+    IMAGES,
+    LEGACY,
+    TEXTS,
     Case,
     answered,
     asked,
@@ -24,10 +28,10 @@ from tests.compiler.histories import (
 from tests.compiler.test_properties import TARGETS, compiled_case, many
 from turnkeep.compiler import Budget, Compiled, Gone, Target, TextContent, compile
 from turnkeep.compiler.history import EncodedHistory, Encoding, compile_after, encode_turns
-from turnkeep.compiler.window import budget_for
+from turnkeep.compiler.window import ALL_TURNS, budget_for
 from turnkeep.ids import TurnId
 from turnkeep.model.messages import Message
-from turnkeep_client.wire.blocks import FileRef, Reasoning, Text, text_of
+from turnkeep_client.wire.blocks import FileRef, Reasoning, Role, Text, text_of
 
 REASONING_OF: dict[Target, tuple[str | None, ...]] = {
     "anthropic": ("anthropic", None),
@@ -172,6 +176,37 @@ class TestAQuestionAlone:
         fields: dict[str, Any] = {"contents": CONTENTS, "turn_count": 1}
         alone = compile([question], target=target, open_turn=question.turn_id, **fields)
         assert alone == compile([question, self.QUEUED], target=target, open_turn=question.turn_id, **fields)
+
+    @many
+    @given(st.data())
+    def test_is_compiled_as_among_others_whatever_it_is(self, data: st.DataObject) -> None:
+        text = st.builds(Text, text=st.sampled_from(TEXTS) | st.text())
+        role: Role = data.draw(st.sampled_from(("user", "user", "user", "assistant", "system")))
+        question = row(
+            "turn_1",
+            data.draw(st.integers(0, 1)),
+            role,
+            *data.draw(st.lists(text, min_size=1, max_size=1) | st.lists(text | st.sampled_from(FILES + IMAGES))),
+            legacy=data.draw(st.none() | st.sampled_from(LEGACY)),
+            attachments=data.draw(st.just(()) | st.tuples(st.sampled_from(FILES))),
+        )
+        budget = Budget(
+            size=data.draw(st.sampled_from((400_000, 40, 4, 1))),
+            turns=data.draw(st.sampled_from((ALL_TURNS, ALL_TURNS, 20, 1))),
+            measure=data.draw(st.sampled_from((len, lambda words: len(words.split())))),
+        )
+        fields: dict[str, Any] = {
+            "budget": budget,
+            "system": data.draw(st.sampled_from(("", "  ", "Be brief."))),
+            "thinking": data.draw(st.sampled_from(("off", "enabled", "adaptive"))),
+            "sees_images": data.draw(st.booleans()),
+            "cache_markers": data.draw(st.booleans()),
+            "turn_count": data.draw(st.integers(1, 3)),
+            "contents": CONTENTS,
+        }
+        for target in TARGETS:
+            alone = compile([question], target=target, open_turn=question.turn_id, **fields)
+            assert alone == compile([question, self.QUEUED], target=target, open_turn=question.turn_id, **fields)
 
     @pytest.mark.parametrize("target", TARGETS)
     def test_may_be_the_past(self, target: Target) -> None:
