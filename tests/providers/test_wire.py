@@ -256,6 +256,20 @@ class TestDeltas:
         assert isinstance(used, ToolUse)
         assert (used.name, used.input) == ("weather", {"city": "Bern"})
 
+    def test_a_call_may_get_its_name_and_its_id_late(self) -> None:
+        """In Chat Completions: another id of the same index begins another call."""
+        draft = OpenAIChatDraft()
+        for call in (
+            {"index": 0},
+            {"index": 0, "id": "a", "function": {"arguments": '{"city":'}},
+            {"index": 0, "id": "a", "function": {"name": "weather", "arguments": '"Bern"}'}},
+            {"index": 0, "id": "b", "function": {"name": "weather", "arguments": '{"city":"Basel"}'}},
+        ):
+            draft.add(b"", msgspec.json.encode({"choices": [{"delta": {"tool_calls": [call]}}]}))
+        draft.add(b"", b'{"choices":[{"delta":{},"finish_reason":"tool_calls"}]}')
+        calls = [(block.name, block.input) for block in draft.reply().blocks if isinstance(block, ToolUse)]
+        assert calls == [("weather", {"city": "Bern"}), ("weather", {"city": "Basel"})]
+
     async def test_one_chunk_may_have_text_reasoning_and_a_call(self) -> None:
         call = {"index": 0, "id": "c", "function": {"name": "weather", "arguments": "{}"}}
         delta = {"content": "Let me see.", "reasoning": "Hm.", "tool_calls": [call]}
