@@ -39,6 +39,8 @@ REASONING_OF: dict[Target, tuple[str | None, ...]] = {
     "openai_responses": ("openai",),
 }
 
+ROLES: st.SearchStrategy[Role] = st.sampled_from(("user", "user", "assistant", "assistant", "system"))
+
 
 def plain(compiled: Compiled) -> Compiled:
     """The same with its settled messages as objects. Encoded and decoded, as a provider gets them."""
@@ -120,6 +122,21 @@ class TestARequestOfEncodedTurns:
             for budget in (Budget(), Budget(turns=2), Budget(size=600), Budget(size=100), Budget(turns=1)):
                 check(case_of(turns, thinking=thinking, budget=budget))
 
+    @many
+    @given(st.data())
+    def test_is_equal_for_turns_of_words(self, data: st.DataObject) -> None:
+        """Most turns are a question and an answer, which are encoded in a shorter way. Others look nearly like them."""
+        turns = [
+            [
+                row(f"turn_{number}", place, data.draw(ROLES), Text(text=data.draw(st.sampled_from(TEXTS))))
+                for place in range(data.draw(st.sampled_from((2, 2, 1, 3))))
+            ]
+            for number in range(data.draw(st.integers(1, 3)))
+        ]
+        measure = data.draw(st.sampled_from((len, lambda words: len(words.split()))))
+        size = data.draw(st.sampled_from((400_000, 600, 30)))
+        check(case_of([*turns, [asked("turn_9", "And now?")]], budget=Budget(size=size, measure=measure)))
+
     def test_is_made_for_the_usual_turns_with_every_target(self) -> None:
         assert check(case_of(four_turns())) == len(TARGETS)
 
@@ -181,11 +198,10 @@ class TestAQuestionAlone:
     @given(st.data())
     def test_is_compiled_as_among_others_whatever_it_is(self, data: st.DataObject) -> None:
         text = st.builds(Text, text=st.sampled_from(TEXTS) | st.text())
-        role: Role = data.draw(st.sampled_from(("user", "user", "user", "assistant", "system")))
         question = row(
             "turn_1",
             data.draw(st.integers(0, 1)),
-            role,
+            data.draw(ROLES),
             *data.draw(st.lists(text, min_size=1, max_size=1) | st.lists(text | st.sampled_from(FILES + IMAGES))),
             legacy=data.draw(st.none() | st.sampled_from(LEGACY)),
             attachments=data.draw(st.just(()) | st.tuples(st.sampled_from(FILES))),
