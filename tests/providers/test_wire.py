@@ -1,6 +1,7 @@
 """HTTP to the providers: addresses, headers, proxies, certificates, connections, and the bytes of a stream."""
 
 import asyncio
+import gc
 import gzip
 import zlib
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +25,7 @@ from turnkeep.providers import wire
 from turnkeep.providers.anthropic import AnthropicDraft
 from turnkeep.providers.drafts import Draft
 from turnkeep.providers.failures import StreamFailed
-from turnkeep.providers.http_provider import OFFERS_REMEMBERED, EncodedOffers, HttpProvider
+from turnkeep.providers.http_provider import OFFERS_REMEMBERED, EncodedOffers, HttpProvider, ReplyStream
 from turnkeep.providers.openai import OpenAIChatDraft, OpenAIProvider, OpenAIResponsesDraft, is_azure
 from turnkeep.providers.ports import (
     BETWEEN_THOUGHTS,
@@ -431,6 +432,21 @@ class TestEncodings:
         body = await _body([msgspec.Raw(b'{"role": "user",  "content": "Hi"}')])
         assert b'[{"role": "user",  "content": "Hi"}]' in body
 
+    async def test_a_request_is_encoded_once_however_often_it_is_sent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        encoded: list[Any] = []
+        encode = HttpProvider._encoded
+
+        def counted(self: HttpProvider, body: Any) -> bytes:
+            encoded.append(body)
+            return encode(self, body)
+
+        monkeypatch.setattr(HttpProvider, "_encoded", counted)
+        busy = http_response(b"", status=503)
+        policy = RetryPolicy(sleep=FakeTime().sleep)
+        async with ByteServer(busy, busy, GOOD) as server, provider_at(server.url, retry_policy=policy) as provider:
+            assert isinstance((await spoken(provider))[-1], Reply)
+        assert (len(server.heads), len(encoded)) == (3, 1)
+
     def test_tools_are_encoded_again_only_when_one_of_them_has_changed(self) -> None:
         written: list[str] = []
 
@@ -463,6 +479,12 @@ async def _body(messages: list[Any]) -> bytes:
 
 
 class TestConnections:
+    CHUNKED = (
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        b"%x\r\n%b\r\n" % (len(SUNNY), SUNNY)
+    )
+    """Without its last bytes."""
+
     async def test_are_used_again(self) -> None:
         async with ByteServer(GOOD) as server, provider_at(server.url) as provider:
             for _ in range(5):
@@ -471,12 +493,18 @@ class TestConnections:
 
     async def test_are_used_again_when_the_last_bytes_come_late(self) -> None:
         """Many servers send the end of the body apart from the end of the reply."""
-        chunked = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-        answer = chunked + b"%x\r\n%b\r\n" % (len(SUNNY), SUNNY)
-        async with LateServer(answer) as server, provider_at(server.url) as provider:
+        async with LateServer(self.CHUNKED) as server, provider_at(server.url) as provider:
             for _ in range(3):
                 await spoken(provider)
             assert server.connections == 1
+
+    async def test_keep_nothing_of_the_replies_that_came_over_them(self) -> None:
+        async with LateServer(self.CHUNKED) as server, provider_at(server.url) as provider:
+            for _ in range(3):
+                await spoken(provider)
+            assert server.connections == 1
+            gc.collect()
+            assert [kept for kept in gc.get_objects() if isinstance(kept, ReplyStream)] == []
 
     async def test_keep_no_cookies(self) -> None:
         """They would go from the turn of one user to that of another."""
