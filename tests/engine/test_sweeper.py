@@ -1,6 +1,8 @@
 """What the sweeper takes away."""
 
 import asyncio
+import inspect
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -9,11 +11,13 @@ import pytest
 from msgspec import structs
 
 from tests.engine.harness import QUICK, Cluster, Latch
+from turnkeep.config import EngineSettings
 from turnkeep.errors import NotFound, Unavailable
 from turnkeep.ids import TurnId
 from turnkeep.model.knowledge import Column
+from turnkeep.model.outbox import TakenDelivery
 from turnkeep.providers.scripted import Until
-from turnkeep.store.commands import NewConversation, Purged
+from turnkeep.store.commands import AttemptOutcome, NewConversation, Purged
 from turnkeep.streaming.follow import follow
 from turnkeep.streaming.hub import LocalHub
 
@@ -22,10 +26,16 @@ def remembered(asked: list[str], verb: str, real: Callable[..., Awaitable[object
     """The same verb. It writes its name down."""
 
     async def call(*args: object, **fields: object) -> object:
-        asked.append(verb)
+        if args != ([],):  # the database is not asked to do nothing
+            asked.append(verb)
         return await real(*args, **fields)
 
     return call
+
+
+class NoWebhooks:
+    async def post(self, taken: TakenDelivery) -> AttemptOutcome:
+        raise AssertionError("there is none")
 
 
 class TestAnIdleWorker:
@@ -46,6 +56,23 @@ class TestAnIdleWorker:
         await cluster.until(has_swept)
         assert turn.status == "succeeded"
         assert set(asked) == {"due_work"}
+
+    async def test_asks_at_most_twice_a_second_with_all_that_it_does(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever asks: sweeps, readers, the outbox, titles, webhooks. With the intervals of a server."""
+        asked: list[str] = []
+        verbs = [name for name in dir(cluster.store) if not name.startswith("_")]
+        for verb in verbs:
+            real = getattr(cluster.store, verb)
+            if inspect.iscoroutinefunction(real):
+                monkeypatch.setattr(cluster.store, verb, remembered(asked, verb, real))
+        await cluster.enter([], settings=EngineSettings(), webhooks=NoWebhooks())
+        await asyncio.sleep(1.5)  # what a start asks once
+        del asked[:]
+        began = time.monotonic()
+        await asyncio.sleep(3)
+        assert 1 <= len(asked) <= 2 * (time.monotonic() - began), asked
 
 
 class TestAWorkerWithSilentReaders:
