@@ -11,11 +11,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TextIO
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.api.harness import OPERATOR_KEY, STREAM, ApiServer
+from tests.property_tests import examples
 from turnkeep.api.identity.service_keys import LOCAL_KEY, SECRET_KEYS, SigninLinks
-from turnkeep.api.telemetry.logs import JsonFormatter, configure_logging
+from turnkeep.api.telemetry.logs import _SHAPES, JsonFormatter, _may_have_shapes, configure_logging
 from turnkeep.config import Settings
 from turnkeep.errors import StorageFull
 from turnkeep.providers.scripted import Fail
@@ -235,6 +239,13 @@ class TestSecrets:
         text = "exactly-this tk_0123456789abcdefgh tku_abcdefghijklmnopqrst.uvw Bearer abc sk-0123456789abcdefXYZ"
         record = logging.LogRecord("x", logging.INFO, "", 0, text, (), None)
         assert json.loads(formatter.format(record))["message"] == "*** *** *** *** ***"
+
+    @hypothesis.settings(max_examples=examples(300, at_night=5_000), deadline=None)
+    @given(st.text(max_size=5), st.from_regex(r"(tk[up]?_|(?i:bearer) |db://a:|sk-)[A-Za-z0-9]{16,20}(@h)?"), st.text())
+    def test_every_shape_is_looked_for(self, before: str, secret: str, after: str) -> None:
+        """Most lines have none, which a short look tells."""
+        text = f"{before} {secret} {after}"
+        assert _may_have_shapes(text) or _SHAPES.search(text) is None
 
     def test_a_secret_of_a_few_letters_is_none(self) -> None:
         record = logging.LogRecord("x", logging.INFO, "", 0, "six exits", (), None)
