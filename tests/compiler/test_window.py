@@ -190,6 +190,21 @@ class TestHowRowsBecomeTurns:
         assert texts(compiled) == ["<system>\nBe brief.\n</system>\n\na", "b"]
         assert compiled.turns_included == 2
 
+    def test_a_question_after_an_instruction_is_owed_one(self) -> None:
+        instruction = row("turn_a", 0, "system", Text(text="Be brief."))
+        rows = [instruction, row("turn_a", 1, "user", Text(text="a")), asked("turn_b", "b")]
+        compiled = chat(rows, open_turn=TurnId("turn_b"))
+        assert texts(compiled) == ["<system>\nBe brief.\n</system>\n\na", NO_ANSWER, "b"]
+        assert [repair.kind for repair in compiled.repairs] == ["answer_missing"]
+
+    def test_a_turn_that_begins_with_a_result_and_words_is_one(self) -> None:
+        """Only rows of results alone belong to the turn before."""
+        result = ToolResult(call_id=CallId("c"), content="ok")
+        both = row("turn_b", 0, "user", result, Text(text="And now?"))
+        compiled = chat([asked("turn_a", "a"), called("turn_a", 1, "c"), both], open_turn=TurnId("turn_c"))
+        assert compiled.turns_included == 2
+        assert "result_orphaned" in [repair.kind for repair in compiled.repairs]
+
     def test_rows_of_two_turns_may_stand_between_each_other(self) -> None:
         rows = [asked("turn_a", "a"), asked("turn_b", "b"), said("turn_a", 1, "to a"), said("turn_b", 1, "to b")]
         assert texts(chat(rows)) == ["a", "to a", "b", "to b"]
