@@ -16,6 +16,7 @@ from tests.store.factories import elsewhere
 from turnkeep.compiler import Budget, Encoding, encode_turns
 from turnkeep.compiler.exchange import BEGAN_EARLIER
 from turnkeep.engine import EngineSettings, Options
+from turnkeep.engine import engine as engine_module
 from turnkeep.engine.assembly import GrownHistory, HistoryCache
 from turnkeep.engine.loop import LocalTurn
 from turnkeep.errors import InvalidRequest, NotFound
@@ -415,6 +416,28 @@ class TestSettingsOfAConversation:
                 await cluster.answer(asked_at, conversation_id=conversation_id)
                 assert provider.requests[-1].sampling.temperature == temperature
         assert len(reads) == 5
+
+    async def test_are_not_remembered_with_words_of_a_user(self, cluster: Cluster) -> None:
+        """An erasure would have to find these words in the memory of every worker."""
+        engine = await cluster.enter(ScriptedProvider(lambda _: ["Hi."]))
+        first = await cluster.answer(engine, new=NewConversation(instructions="Be brief."))
+        await cluster.answer(engine, conversation_id=first.conversation_id)
+        other = await cluster.answer(engine)
+        await cluster.answer(engine, conversation_id=other.conversation_id)
+        change = ConversationChange(instructions="Be long.")
+        await cluster.store.change_conversation(cluster.ann, other.conversation_id, change)
+        await cluster.answer(engine, conversation_id=other.conversation_id)
+        assert not engine._claims._remembered
+
+    async def test_are_remembered_of_a_limited_number(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(engine_module, "MOST_REMEMBERED", 2)
+        engine = await cluster.enter(ScriptedProvider(lambda _: ["Hi."]))
+        first, second = [(await cluster.answer(engine)).conversation_id for _ in range(2)]
+        await cluster.answer(engine, conversation_id=first)
+        third = (await cluster.answer(engine)).conversation_id
+        remembered = [conversation_id for *_, conversation_id in engine._claims._remembered]
+        assert remembered == [first, third], "the one that was not used for longest is forgotten"
+        assert second not in remembered
 
     async def test_are_read_again_when_those_that_are_remembered_cannot_be_used(self, cluster: Cluster) -> None:
         service = cluster.tenant.service
