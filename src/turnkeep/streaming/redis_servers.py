@@ -71,19 +71,16 @@ class RedisServers:
 
     @asynccontextmanager
     async def connected(self) -> "AsyncIterator[Redis]":
-        """The server for messages. In a cluster it is that of the slot of all channels, and looked for again after it
-        has failed."""
-        if self._client is None:
-            self._client = await self._find_owner()
-            self._owned.append(self._client)
-        client = self._client
+        """The server for messages. In a cluster it is the owner of the channels' slot, which is looked for each time."""
+        if self._client is not None:
+            yield self._client
+            return
+        owner = await self._find_owner()
         try:
-            yield client
-        except _UNAVAILABLE:
-            if self._kind == "cluster" and client is self._client:
-                self._client = None
-                await self.close()
-            raise
+            yield owner
+        finally:
+            with suppress(*_UNAVAILABLE):
+                await owner.aclose()
 
     def publish(self, pipeline: Pipeline, channel: str, message: bytes) -> None:
         if self.is_sharded:
@@ -98,8 +95,7 @@ class RedisServers:
         await (pubsub.sunsubscribe if self.is_sharded else pubsub.unsubscribe)(*channels)
 
     async def close(self) -> None:
-        owned, self._owned = self._owned, []
-        for client in owned:
+        for client in self._owned:
             with suppress(*_UNAVAILABLE):
                 await client.aclose()
 
