@@ -200,7 +200,7 @@ class TestSessions:
         # The page may hear of the end by another request before Enter is pressed. Then the words are still a draft.
         sent = chat.questions.get_by_text("Typed before I knew")
         await expect(sent.or_(chat.message_box.and_(page.locator("textarea:not(:placeholder-shown)")))).to_be_visible()
-        if not await sent.is_visible():
+        if await chat.message_box.input_value():
             await expect(chat.message_box).to_have_value("Typed before I knew")
             await chat.message_box.press("Enter")
         await expect(sent).to_be_visible()
