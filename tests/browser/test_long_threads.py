@@ -85,6 +85,13 @@ EventTarget.prototype.addEventListener = function (type, listener, options) {
 """The list hears late that it has scrolled, as on a machine that has much to do."""
 
 
+async def open_find_bar(chat: ChatPage) -> Locator:
+    await chat.page.keyboard.press("Control+f")
+    bar = chat.page.get_by_role("search", name="Find in this conversation")
+    await expect(bar.get_by_role("searchbox")).to_be_focused()
+    return bar
+
+
 class TestFind:
     async def test_words_that_are_typed_at_once_are_found_and_shown_in_a_long_message(self, harness: Harness) -> None:
         conversation_id = await long_conversation(harness, 3)
@@ -117,9 +124,7 @@ class TestFind:
         conversation_id = await long_conversation(harness, 1)
         chat = await ChatPage.open(harness, f"/c/{conversation_id}")
         await expect(chat.questions.get_by_text("Question 0", exact=True)).to_be_in_viewport()
-        await chat.page.keyboard.press("Control+f")
-        bar = chat.page.get_by_role("search", name="Find in this conversation")
-        await expect(bar.get_by_role("searchbox")).to_be_focused()
+        bar = await open_find_bar(chat)
         await chat.page.keyboard.type("Question 0")
         await expect(bar.get_by_role("status")).to_have_text("1 of 1")
         to_end = chat.page.get_by_role("button", name="Go to the newest message")
@@ -127,7 +132,7 @@ class TestFind:
         await append_turn(harness, conversation_id, "Long?", (TextPart(text="A paragraph.\n\n" * 120),))
         await chat.page.reload()
         await expect(chat.answers.get_by_text("A paragraph.").last).to_be_in_viewport()
-        await chat.page.keyboard.press("Control+f")
+        await open_find_bar(chat)
         await chat.page.keyboard.type("Question 0")
         await expect(bar.get_by_role("status")).to_have_text("1 of 1")
         await expect(to_end).to_be_visible()
@@ -138,9 +143,7 @@ class TestFind:
         await chat.page.add_init_script(LATE_SCROLL_EVENTS)
         await chat.page.goto(f"{harness.server.url}/c/{conversation_id}")
         await expect(chat.questions.get_by_text("Question 149", exact=True)).to_be_in_viewport()
-        await chat.page.keyboard.press("Control+f")
-        bar = chat.page.get_by_role("search", name="Find in this conversation")
-        await expect(bar.get_by_role("searchbox")).to_be_focused()
+        bar = await open_find_bar(chat)
         await chat.page.keyboard.type("QUESTION 3")
         await expect(bar.get_by_role("status")).to_have_text("11 of 11")
         await expect(chat.questions.get_by_text("Question 39", exact=True)).to_be_in_viewport()
@@ -149,10 +152,8 @@ class TestFind:
         conversation_id = await long_conversation(harness, 150)
         chat = await ChatPage.open(harness, f"/c/{conversation_id}")
         await expect(chat.questions.get_by_text("Question 149", exact=True)).to_be_in_viewport()
-        await chat.page.keyboard.press("Control+f")
-        bar = chat.page.get_by_role("search", name="Find in this conversation")
+        bar = await open_find_bar(chat)
         field = bar.get_by_role("searchbox")
-        await expect(field).to_be_focused()
         # The messages with these words are far above, and not loaded yet.
         await chat.page.keyboard.type("QUESTION 3")
         await expect(bar.get_by_role("status")).to_have_text("11 of 11")
