@@ -71,7 +71,7 @@ class RedisServers:
 
     @asynccontextmanager
     async def connected(self) -> "AsyncIterator[Redis]":
-        """The server for messages. In a cluster this is the owner of the slot of all channels, looked for each time."""
+        """The server for messages. In a cluster it owns the slot of all channels; each call finds it again."""
         if self._client is not None:
             yield self._client
             return
